@@ -1,0 +1,1 @@
+"""What the collector's tables mean: statistics, attainable rates, comparison."""

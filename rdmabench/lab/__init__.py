@@ -1,0 +1,1 @@
+"""The soft-RoCE lab: QEMU nodes on this machine, each with a real rxe device."""

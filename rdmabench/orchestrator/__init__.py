@@ -1,0 +1,1 @@
+"""Room 1, on the control host: talks to the nodes."""

@@ -1,0 +1,204 @@
+"""One pair of endpoints: connected once, then all its cases one after the other.
+
+A case that fails takes the link with it, and the next case gets a new one; a pair that keeps
+failing is given up, so that one bad path among hundreds costs minutes and not the night.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rdmabench import fabrics, wire
+from rdmabench.errors import HostError, UnsupportedError
+from rdmabench.model import (
+    Case,
+    Endpoint,
+    Fabric,
+    LinkAddress,
+    LinkFacts,
+    LinkParameters,
+    Outcome,
+    Record,
+    Role,
+    Samples,
+    SideReport,
+)
+from rdmabench.orchestrator.agent import Agent, ask_both
+from rdmabench.orchestrator.deploy import Node
+
+_STEP_LIMIT_S = 60.0
+_GRACE_S = 20.0
+_FAILURES_IN_A_ROW = 3
+
+KeepSamples = Callable[[str, bytes, Samples], Samples]
+"""Keeps the raw samples of a case (id, bytes, the node's reference); returns where they lie now."""
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a pair: a node and one of its endpoints."""
+
+    node: Node
+    endpoint: Endpoint
+
+    @property
+    def agent(self) -> Agent:
+        """Who speaks with its worker."""
+        return self.node.agent
+
+
+class PairRun:
+    """The cases of one pair, in order."""
+
+    def __init__(
+        self,
+        *,
+        fabric: Fabric,
+        initiator: End,
+        responder: End,
+        parameters: LinkParameters,
+        engine: str,
+        keep_samples: KeepSamples,
+        stopping: threading.Event,
+    ) -> None:
+        self._fabric = fabric
+        self._ends = (initiator, responder)
+        self._parameters = parameters
+        self._engine = engine
+        self._keep_samples = keep_samples
+        self._stopping = stopping
+        self._link = ""
+        self._facts = LinkFacts()
+        self._opened = 0
+
+    def run(self, cases: Sequence[Case], keep: Callable[[Record], None]) -> None:
+        """Measure every case and hand each record on as soon as it is there."""
+        in_a_row = 0
+        reason = ""
+        try:
+            for case in cases:
+                if self._stopping.is_set():
+                    return
+                if in_a_row >= _FAILURES_IN_A_ROW:
+                    why = f"not tried: {in_a_row} cases of this pair failed in a row ({reason})"
+                    keep(Record(case=case, outcome=Outcome.SKIPPED, reason=why))
+                    continue
+                record = self._attempt(case)
+                if self._stopping.is_set() and record.outcome is not Outcome.MEASURED:
+                    return
+                keep(record)
+                failed = record.outcome is Outcome.FAILED
+                in_a_row = in_a_row + 1 if failed else 0
+                reason = record.reason if failed else reason
+        finally:
+            self._close()
+
+    def _attempt(self, case: Case) -> Record:
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        try:
+            if not self._link:
+                self._open()
+            reports = self._measure(case)
+        except UnsupportedError as exc:
+            return self._without_numbers(case, Outcome.UNSUPPORTED, exc, started)
+        except HostError as exc:
+            self._close()
+            return self._without_numbers(case, Outcome.FAILED, exc, started)
+        verdict = fabrics.judge(self._fabric, case, self._facts, reports)
+        return Record(
+            case=case,
+            outcome=Outcome.MEASURED,
+            started_at=started,
+            link=self._facts,
+            initiator=reports[0],
+            responder=reports[1],
+            evidence=verdict.evidence,
+            evidence_note=verdict.note,
+        )
+
+    def _without_numbers(self, case: Case, outcome: Outcome, why: HostError, at: str) -> Record:
+        return Record(case=case, outcome=outcome, reason=str(why), started_at=at, link=self._facts)
+
+    def _open(self) -> None:
+        self._opened += 1
+        first, second = self._ends
+        link = f"{first.endpoint.label}>{second.endpoint.label}#{self._opened}"
+        self._link = link
+        roles = (Role.INITIATOR, Role.RESPONDER)
+        answers = self._ask(
+            [
+                wire.OpenLink(
+                    link=link,
+                    endpoint=end.endpoint,
+                    role=role,
+                    engine=self._engine,
+                    parameters=self._parameters,
+                )
+                for end, role in zip(self._ends, roles, strict=True)
+            ]
+        )
+        addresses: list[LinkAddress] = [answer.address for answer in answers]
+        self._ask([wire.ConnectLink(link=link, remote=address) for address in addresses[::-1]])
+        self._facts = self._link_facts(addresses)
+
+    def _link_facts(self, addresses: Sequence[LinkAddress]) -> LinkFacts:
+        first, second = (end.endpoint for end in self._ends)
+        smaller = min(address.mtu_bytes for address in addresses)
+        return LinkFacts(
+            mtu_bytes=self._parameters.mtu_bytes or smaller,
+            traffic_class=self._parameters.traffic_class,
+            initiator_gid_index=first.gid_index,
+            responder_gid_index=second.gid_index,
+            gid_type=first.gid_type,
+            timeout=self._parameters.timeout,
+            retry_cnt=self._parameters.retry_cnt,
+        )
+
+    def _measure(self, case: Case) -> tuple[SideReport, SideReport]:
+        link = self._link
+        cancel = [wire.Cancel(link)] * 2
+        limit = 2 * case.parameters.deadline_s + _GRACE_S
+        self._ask([wire.PrepareCase(link=link, case=case)] * 2)
+        self._ask([wire.RunCase(link)] * 2, deadline_s=limit, on_failure=cancel)
+        done = self._ask([wire.FinishCase(link)] * 2, deadline_s=limit)
+        reports = [
+            self._fetch(case, end, answer.report)
+            for end, answer in zip(self._ends, done, strict=True)
+        ]
+        return reports[0], reports[1]
+
+    def _fetch(self, case: Case, end: End, report: SideReport) -> SideReport:
+        if report.samples is None:
+            return report
+        connection = end.node.connection
+        raw = connection.get(report.samples.path)
+        kept = self._keep_samples(case.id, raw, report.samples)
+        connection.remove(report.samples.path)
+        return replace(report, samples=kept)
+
+    def _ask(
+        self,
+        bodies: Sequence[object],
+        *,
+        deadline_s: float = _STEP_LIMIT_S,
+        on_failure: Sequence[object] = (),
+    ) -> list[Any]:
+        agents = [end.agent for end in self._ends]
+        return ask_both(
+            list(zip(agents, bodies, strict=True)), deadline_s=deadline_s, on_failure=on_failure
+        )
+
+    def _close(self) -> None:
+        """Take the link down where the worker still listens; the answer is not waited for long."""
+        link, self._link = self._link, ""
+        if not link:
+            return
+        for end in self._ends:
+            try:
+                end.agent.ask(wire.CloseLink(link), deadline_s=_GRACE_S)
+            except HostError:
+                continue

@@ -1,0 +1,306 @@
+"""Drives a plan: nodes up, rounds one after the other, every result handed on at once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rdmabench.errors import DeviceError, HostError, InputError, StorageError
+from rdmabench.model import (
+    Case,
+    Endpoint,
+    EndpointRef,
+    Fabric,
+    Host,
+    NodeFacts,
+    Notice,
+    Outcome,
+    Record,
+    RunEnded,
+)
+from rdmabench.orchestrator import deploy, plan, schedule
+from rdmabench.orchestrator.deploy import Node
+from rdmabench.orchestrator.fanout import fanout
+from rdmabench.orchestrator.pair import End, KeepSamples, PairRun
+from rdmabench.orchestrator.plan import Plan
+from rdmabench.orchestrator.ssh import SshOptions
+
+Event = NodeFacts | Endpoint | Case | Record | Notice | RunEnded
+
+
+class Progress(Protocol):
+    """Who watches; calls come from several threads."""
+
+    def bringing_up(self, hosts: Sequence[Host]) -> None:
+        """Connections are being made."""
+
+    def node_up(self, node: Node) -> None:
+        """A node takes part."""
+
+    def planned(self, cases: Sequence[Case], *, already: int, estimate_s: float) -> None:
+        """So many cases are to be measured, beside those measured before."""
+
+    def recorded(self, record: Record) -> None:
+        """A case has ended."""
+
+    def noticed(self, notice: Notice) -> None:
+        """Something a reader must know."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure, on whom, how to reach them."""
+
+    hosts: tuple[Host, ...]
+    fabric: Fabric
+    plan: Plan
+    pairs: str = "ring"
+    engine: str = "hotloop"
+    ssh: SshOptions = field(default_factory=SshOptions)
+    fanout_limit: int = 64
+    clean: bool = False
+    lab: bool = False
+    finished: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """Where results go: the journal's append and the sample store, given by the caller."""
+
+    append: Callable[[Event], None]
+    keep_samples: KeepSamples
+    logs: Path
+    progress: Progress
+
+
+@dataclass
+class _Tally:
+    """Outcomes so far; several pairs count at once."""
+
+    counts: dict[Outcome, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, outcome: Outcome) -> None:
+        with self.lock:
+            self.counts[outcome] = self.counts.get(outcome, 0) + 1
+
+    def ended(self, status: str) -> RunEnded:
+        return RunEnded(
+            status=status,
+            measured=self.counts.get(Outcome.MEASURED, 0),
+            failed=self.counts.get(Outcome.FAILED, 0),
+            unsupported=self.counts.get(Outcome.UNSUPPORTED, 0),
+            skipped=self.counts.get(Outcome.SKIPPED, 0),
+        )
+
+
+def rounds_of(request: Request, refs: Sequence[EndpointRef]) -> tuple[tuple[Case, ...], ...]:
+    """The cases of every round, pair after pair.
+
+    Raises:
+        InputError: the schedule or the plan does not fit these endpoints.
+    """
+    made = []
+    for number, pairs in enumerate(schedule.pairs(request.pairs, refs)):
+        cases: list[Case] = []
+        for pair in pairs:
+            cases.extend(
+                plan.expand(
+                    request.plan,
+                    initiator=pair.initiator,
+                    responder=pair.responder,
+                    fabric=request.fabric,
+                    engine=request.engine,
+                    round_number=number,
+                )
+            )
+        made.append(tuple(cases))
+    return tuple(made)
+
+
+def planned_refs(hosts: Sequence[Host], found: Iterable[Endpoint] = ()) -> list[EndpointRef]:
+    """Every host's endpoints; a host that has not answered stands with one unnamed endpoint a rail.
+
+    So the schedule is the same whether or not a node was up, and what it would have measured is
+    marked, not forgotten.
+    """
+    by_host: dict[str, list[Endpoint]] = {}
+    for endpoint in found:
+        by_host.setdefault(endpoint.host, []).append(endpoint)
+    rails = max((len(endpoints) for endpoints in by_host.values()), default=1)
+    refs = []
+    for host in hosts:
+        known = by_host.get(host.name)
+        if known is None:
+            refs += [EndpointRef(host=host.name, device="?", rail=rail) for rail in range(rails)]
+        else:
+            refs += [
+                EndpointRef(host=e.host, device=e.device, port=e.port, rail=e.rail) for e in known
+            ]
+    return refs
+
+
+class Sweep:
+    """One run of a request."""
+
+    def __init__(self, request: Request, outlet: Outlet) -> None:
+        if len(request.hosts) < 2:
+            raise InputError(
+                f"a sweep needs at least two hosts, and there is {len(request.hosts)}",
+                remedy="name more hosts in the inventory, or widen --limit",
+            )
+        self._request = request
+        self._outlet = outlet
+        self._stopping = threading.Event()
+        self._tally = _Tally()
+        self._nodes: dict[str, Node] = {}
+        self._lost: dict[str, str] = {}
+
+    def run(self) -> RunEnded:
+        """Measure everything that is not measured yet; returns what came of it.
+
+        Raises:
+            StorageError: a result could not be kept; the nodes are left clean all the same.
+            KeyboardInterrupt: the user ended it; what was measured is in the journal.
+        """
+        try:
+            self._bring_up()
+            self._measure()
+        except BaseException as exc:
+            self._take_down()
+            interrupted = isinstance(exc, KeyboardInterrupt)
+            with contextlib.suppress(StorageError):
+                self._outlet.append(
+                    self._tally.ended("interrupted" if interrupted else "incomplete")
+                )
+            raise
+        self._take_down()
+        bad = self._tally.counts.keys() & {Outcome.FAILED, Outcome.SKIPPED}
+        event = self._tally.ended("incomplete" if bad or self._lost else "done")
+        self._outlet.append(event)
+        return event
+
+    def _bring_up(self) -> None:
+        request, outlet = self._request, self._outlet
+        outlet.progress.bringing_up(request.hosts)
+        endings = fanout(
+            self._one_up,
+            request.hosts,
+            limit=request.fanout_limit,
+            deadline_s=None,
+            key=lambda host: host.name,
+        )
+        for host in request.hosts:
+            error = endings[host.name].error
+            if isinstance(error, StorageError):
+                raise error
+            if error is not None:
+                self._lose(host.name, error)
+        if len(self._nodes) < 2:
+            raise HostError(
+                f"{len(self._nodes)} of {len(request.hosts)} nodes can take part, and it takes two",
+                remedy="see the errors above; nothing was measured",
+            )
+
+    def _one_up(self, host: Host) -> None:
+        request, outlet = self._request, self._outlet
+        node = deploy.bring_up(host, fabric=request.fabric, options=request.ssh, logs=outlet.logs)
+        self._nodes[host.name] = node
+        outlet.append(node.facts)
+        for endpoint in node.endpoints:
+            outlet.append(endpoint)
+        outlet.progress.node_up(node)
+
+    def _lose(self, host: str, error: Exception) -> None:
+        self._lost.setdefault(host, str(error))
+        notice = Notice(
+            severity="error",
+            text=getattr(error, "what", str(error)),
+            host=host,
+            device=getattr(error, "device", ""),
+            remedy=getattr(error, "remedy", ""),
+        )
+        self._outlet.append(notice)
+        self._outlet.progress.noticed(notice)
+
+    def _measure(self) -> None:
+        request = self._request
+        found = [e for node in self._nodes.values() for e in node.endpoints]
+        rounds = rounds_of(request, planned_refs(request.hosts, found))
+        cases = [case for cases in rounds for case in cases]
+        missing = [case for case in cases if case.id not in request.finished]
+        for case in missing:
+            self._outlet.append(case)
+        self._outlet.progress.planned(
+            missing,
+            already=len(cases) - len(missing),
+            estimate_s=plan.estimate_s(
+                request.plan, missing, fabric=request.fabric, lab=request.lab
+            ),
+        )
+        for number in sorted({case.round for case in missing}):
+            self._round([case for case in missing if case.round == number])
+
+    def _round(self, cases: Sequence[Case]) -> None:
+        pairs: dict[tuple[str, str], list[Case]] = {}
+        for case in cases:
+            pairs.setdefault((case.initiator.label, case.responder.label), []).append(case)
+        endings = fanout(
+            self._pair,
+            list(pairs.values()),
+            limit=len(pairs),
+            deadline_s=None,
+            key=lambda cases: cases[0].id,
+        )
+        for ending in endings.values():
+            if ending.error is not None:
+                raise ending.error
+
+    def _pair(self, cases: Sequence[Case]) -> None:
+        first = cases[0]
+        for ref in (first.initiator, first.responder):
+            if ref.host in self._lost:
+                for case in cases:
+                    reason = f"{ref.host} does not take part: {self._lost[ref.host]}"
+                    self._keep(Record(case=case, outcome=Outcome.SKIPPED, reason=reason))
+                return
+        PairRun(
+            fabric=self._request.fabric,
+            initiator=self._end(first.initiator),
+            responder=self._end(first.responder),
+            parameters=plan.link_parameters(self._request.plan, cases),
+            engine=self._request.engine,
+            keep_samples=self._outlet.keep_samples,
+            stopping=self._stopping,
+        ).run(cases, self._keep)
+
+    def _end(self, ref: EndpointRef) -> End:
+        node = self._nodes[ref.host]
+        for endpoint in node.endpoints:
+            if (endpoint.device, endpoint.port) == (ref.device, ref.port):
+                return End(node=node, endpoint=endpoint)
+        raise DeviceError("the endpoint is gone", host=ref.host, device=ref.device)
+
+    def _keep(self, record: Record) -> None:
+        try:
+            self._outlet.append(record)
+        except StorageError:
+            self._stopping.set()
+            raise
+        self._tally.add(record.outcome)
+        self._outlet.progress.recorded(record)
+
+    def _take_down(self) -> None:
+        """Every worker hears the end of its input; a node that does not answer is left behind."""
+        self._stopping.set()
+        fanout(
+            lambda node: node.close(clean=self._request.clean),
+            list(self._nodes.values()),
+            limit=self._request.fanout_limit,
+            deadline_s=None,
+            key=lambda node: node.host.name,
+        )

@@ -1,0 +1,1 @@
+"""The timed loops, in plain C, and their ctypes face."""
