@@ -39,10 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 runs_app = typer.Typer(help="Look at what was measured.", no_args_is_help=True)
-lab_# The root of what a wrong command line raises; typer carries its own copy of click.
-_USAGE_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-
-app = typer.Typer(
+lab_app = typer.Typer(
     help="The soft-RoCE lab: virtual nodes with real rxe devices.", no_args_is_help=True
 )
 app.add_typer(runs_app, name="runs")

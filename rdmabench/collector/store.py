@@ -9,7 +9,7 @@ import json
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -124,10 +124,10 @@ class RunDirectory:
         try:
             plain = json.loads((self.path / INFO_NAME).read_bytes())
             info: RunInfo = wire.from_plain(RunInfo, plain)
+            if info.status == "running" and not journal.is_being_written(self.path):
+                info = wire.from_plain(RunInfo, {**plain, "status": "interrupted"})
         except (OSError, ValueError, TypeError):
             return RunInfo(run=self.name, fabric="", plan="", status="unknown")
-        if info.status == "running" and not journal.is_being_written(self.path):
-            return replace(info, status="interrupted")
         return info
 
     def write_info(self, info: RunInfo) -> None:
@@ -142,7 +142,8 @@ class RunDirectory:
     def set_status(self, status: str) -> None:
         """Notes how the run stands; every status but `running` also notes when it ended."""
         ended_at = "" if status == "running" else journal.now_text()
-        self.write_info(replace(self.info(), status=status, ended_at=ended_at))
+        plain = wire.to_plain(self.info()) | {"status": status, "ended_at": ended_at}
+        self.write_info(wire.from_plain(RunInfo, plain))
 
     def keep_samples(self, raw_u64_le: bytes, name: int | str, kind: str) -> Samples:
         """Stores one case's samples, and says where and what they are, as the journal wants it.

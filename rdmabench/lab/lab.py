@@ -83,6 +83,7 @@ class LabStatus:
     nodes: tuple[NodeStatus, ...]
     inventory: Path
     directory: Path
+    options: LabOptions
 
 
 def _quiet(_line: str) -> None:
@@ -341,6 +342,14 @@ def _status(name: str, directory: Path, lab: LabState) -> LabStatus:
         nodes=nodes,
         inventory=directory / access.INVENTORY,
         directory=directory,
+        options=LabOptions(
+            nodes=len(lab.nodes),
+            vcpus=lab.vcpus,
+            memory_mib=lab.memory_mib,
+            icount=lab.icount,
+            accel=lab.requested_accel,
+            name=name,
+        ),
     )
 
 

@@ -115,9 +115,7 @@ class SyntheticRun:
             self.journal.append(event)
         return self
 
-    def latency(
-        self, rtt_ns: Iterable[int], *, case: Case | None = None, **changes: Any
-    ) -> Record:
+    def latency(self, rtt_ns: Iterable[int], *, case: Case | None = None, **changes: Any) -> Record:
         """A measured latency case with these round trips."""
         kept = self._keep(np.array(list(rtt_ns), dtype="<u8").tobytes(), "rtt")
         case = case or case_of(LATENCY)

@@ -117,7 +117,8 @@ static int open_shared(void)
         shared->next_qp_num = 0x100;
         shared->magic = FABRIC_MAGIC;
     }
-    close(fd); /* and with it the lock */
+    flock(fd, LOCK_UN); /* closing would not do: the mapping keeps the file open */
+    close(fd);
     fabric.shared = shared;
     return 0;
 }
