@@ -229,9 +229,9 @@ def _note(row: dict[Any, Any]) -> str:
 
 
 def _differences(row: dict[Any, Any], names: Iterable[str]) -> str:
-    """`transport RC / TCP, mtu_bytes 1024 / 1500`: those that differ, base first."""
+    """`transport RC / TCP, gid_type RoCE v2 / (none)`: those that differ, base first."""
     return ", ".join(
-        f"{name} {row[f'{name}_base']} / {row[f'{name}_run']}"
+        f"{name} {_said(row[f'{name}_base'])} / {_said(row[f'{name}_run'])}"
         for name in names
         if row[f"{name}_base"] != row[f"{name}_run"]
     )
@@ -265,7 +265,11 @@ def _nearest(
     place = min(range(len(ways)), key=lambda each: len(ways[each]))
     other = candidates[place]
     first, second = (row, other) if base_first else (other, row)
-    return ", ".join(f"{name} {first[name]} / {second[name]}" for name in ways[place])
+    return ", ".join(f"{name} {_said(first[name])} / {_said(second[name])}" for name in ways[place])
+
+
+def _said(value: object) -> str:
+    return "(none)" if value == "" else str(value)
 
 
 def _conditions(base: _Run, other: _Run) -> pd.DataFrame:

@@ -72,7 +72,9 @@ def shown_values(tables: Tables) -> pd.DataFrame:
     measured = counted(tables.measurements)
     scale = measured["metric"].map({name: each.scale for name, each in METRICS.items()})
     shown = measured["metric"].map({name: each.shown for name, each in METRICS.items()})
-    measured = measured.assign(value=measured["value"] * scale, metric=shown, note="")
+    measured = measured.assign(
+        value=measured["value"] * scale.astype("float64"), metric=shown, note=""
+    )
     return pd.concat([measured, _attainable_rows(measured, tables.endpoints)], ignore_index=True)
 
 

@@ -20,7 +20,7 @@ FAILED = b"rdmabench: FAILED"
 _START_DEADLINE_S = 30.0
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 random.trust_cpu=on tsc=reliable"
-    " no_timer_check rcupdate.rcu_expedited=1 net.ifnames=0"
+    " no_timer_check rcupdate.rcu_expedited=1 net.ifnames=0 cryptomgr.notests lsm=capability"
 )
 
 

@@ -142,11 +142,15 @@ class Agent:
     def _why_it_ended(self, noise: bytes) -> HostError:
         status = self._process.exit_status
         said = self._log_tail() or noise.decode(errors="replace").strip()[-300:]
-        how = "the connection to the worker ended"
-        if status is not None and status >= 0:
-            how = f"the worker ended with status {status}"
         detail = f"; its last words: {said}" if said else ""
-        return WorkerLostError(how + detail, host=self.host, remedy=f"see {self._log}")
+        if status is not None and status >= 0:
+            how = f"the worker ended with status {status}{detail}"
+            return WorkerLostError(how, host=self.host, remedy=f"see {self._log}")
+        return WorkerLostError(
+            f"the connection to the node ended while its worker was needed{detail}",
+            host=self.host,
+            remedy="see whether the node is up and reachable; then go on with --resume",
+        )
 
     def _log_tail(self) -> str:
         try:

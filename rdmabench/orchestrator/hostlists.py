@@ -19,6 +19,7 @@ from rdmabench.errors import InputError
 
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _TERMS = re.compile(r"[,:](?![^\[]*\])")
+_NODESET = re.compile(r"\[[^\]]*[-,][^\]]*\]")
 _SLOTS = re.compile(r"(?:slots|max[-_]slots)\s*=\s*\d+", re.IGNORECASE)
 _NODE = re.compile(r"[A-Za-z0-9@._\-\[\],]+")
 _log = logging.getLogger(__name__)
@@ -135,16 +136,17 @@ def expand_limit(limit: str) -> str:
 
     A range with a dash is a nodeset here; Ansible's slice of a group is written `gpu[0:3]`.
     """
-    terms: list[str] = []
-    for term in _TERMS.split(limit):
-        sign, pattern = (term[:1], term[1:]) if term[:1] in "!&" else ("", term)
-        if re.search(r"\[[^\]]*[-,][^\]]*\]", pattern) and not sign:
-            terms += expand(pattern, source="--limit")
-        elif re.search(r"\[[^\]]*[-,][^\]]*\]", pattern) and sign == "!":
-            terms += [f"!{name}" for name in expand(pattern, source="--limit")]
-        elif term.strip():
-            terms.append(term.strip())
-    return ",".join(terms)
+    return ",".join(term for part in _TERMS.split(limit) for term in _ansible_terms(part.strip()))
+
+
+def _ansible_terms(term: str) -> Sequence[str]:
+    sign, pattern = (term[:1], term[1:]) if term[:1] in ("!", "&") else ("", term)
+    if _NODESET.search(pattern) is None:
+        return [term] if term else []
+    nodes = expand(pattern, source="--limit")
+    if sign == "&":  # each & narrows further, so that all names must be in one pattern
+        return [f"&~^({'|'.join(map(re.escape, nodes))})$"]
+    return [f"{sign}{node}" for node in nodes]
 
 
 def _in_ansible_words(limit: str) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rdmabench import fabrics, wire
-from rdmabench.errors import HostError, UnsupportedError
+from rdmabench.errors import ConnectError, HostError, UnsupportedError, WorkerLostError
 from rdmabench.model import (
     Case,
     Endpoint,
@@ -74,28 +74,34 @@ class PairRun:
         self._link = ""
         self._facts = LinkFacts()
         self._opened = 0
+        self._failures: list[HostError] = []
+        self._lost: HostError | None = None
 
     def run(self, cases: Sequence[Case], keep: Callable[[Record], None]) -> None:
         """Measure every case and hand each record on as soon as it is there."""
-        in_a_row = 0
-        reason = ""
         try:
             for case in cases:
                 if self._stopping.is_set():
                     return
-                if in_a_row >= _FAILURES_IN_A_ROW:
-                    why = f"not tried: {in_a_row} cases of this pair failed in a row ({reason})"
-                    keep(Record(case=case, outcome=Outcome.SKIPPED, reason=why))
-                    continue
-                record = self._attempt(case)
+                record = self._given_up(case) or self._attempt(case)
                 if self._stopping.is_set() and record.outcome is not Outcome.MEASURED:
                     return
                 keep(record)
-                failed = record.outcome is Outcome.FAILED
-                in_a_row = in_a_row + 1 if failed else 0
-                reason = record.reason if failed else reason
         finally:
             self._close()
+
+    def _given_up(self, case: Case) -> Record | None:
+        """A record without a try, once a node is lost or case after case has failed."""
+        if self._lost is not None:
+            why = f"not tried: {self._lost}"
+        elif len(self._failures) >= _FAILURES_IN_A_ROW:
+            why = (
+                f"not tried: {len(self._failures)} cases of this pair failed in a row, the last: "
+                f"{self._failures[-1]}"
+            )
+        else:
+            return None
+        return Record(case=case, outcome=Outcome.SKIPPED, reason=why)
 
     def _attempt(self, case: Case) -> Record:
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -107,7 +113,10 @@ class PairRun:
             return self._without_numbers(case, Outcome.UNSUPPORTED, exc, started)
         except HostError as exc:
             self._close()
+            self._failures.append(exc)
+            self._lost = exc if isinstance(exc, (WorkerLostError, ConnectError)) else None
             return self._without_numbers(case, Outcome.FAILED, exc, started)
+        self._failures.clear()
         verdict = fabrics.judge(self._fabric, case, self._facts, reports)
         return Record(
             case=case,

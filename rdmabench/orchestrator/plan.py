@@ -351,7 +351,8 @@ def _frozen(found: _Measurement) -> Measurement:
 
 def _explained(exc: ValidationError) -> str:
     """The first error as `path.to.key: what is wrong`, with the close match for an unknown key."""
-    first = exc.errors()[0]
+    # an unknown key before a missing one: the one is often the other, misspelt
+    first = sorted(exc.errors(), key=lambda error: error["type"] != "extra_forbidden")[0]
     where = ".".join(str(part) for part in first["loc"]) or "the plan"
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(str(first["loc"][-1]), _KEYS, n=1)

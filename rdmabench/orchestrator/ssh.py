@@ -49,10 +49,14 @@ if logging.getLogger("paramiko").level == logging.NOTSET:
 
 @dataclass(frozen=True)
 class SshOptions:
-    """How to connect; `config_file` empty means OpenSSH's default files."""
+    """How to connect; `config_file` empty means OpenSSH's default files.
+
+    `host_key_policy` stands above StrictHostKeyChecking of the ssh configuration, ConnectTimeout
+    of the configuration above `connect_timeout_s`.
+    """
 
     host_key_policy: str = "strict"  # strict | accept-new
-    connect_timeout_s: float = 10.0  # ConnectTimeout of the ssh configuration stands above it
+    connect_timeout_s: float = 10.0
     banner_timeout_s: float = 30.0
     auth_timeout_s: float = 15.0
     config_file: str = ""

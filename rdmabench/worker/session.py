@@ -82,6 +82,8 @@ class LinkSession:
         probe = PROBES.get(case.parameters.probe)
         if probe is None or case.parameters.op not in probe.OPS:
             raise UnsupportedError(f"this worker has no probe {case.parameters.what}")
+        if case.parameters.completion != "poll":
+            raise UnsupportedError(f"completion mode {case.parameters.completion} is not there yet")
         end = End(link=self.link, case=case, engine=self._engine(case))
         probe.prepare(end)
         before = counters.read(self._bench.tree, self.link.endpoint)

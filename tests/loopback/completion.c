@@ -194,7 +194,7 @@ int cq_notify(struct ibv_cq *base, int solicited_only)
     cq->solicited_only = solicited_only != 0;
     cq->armed = true;
     engine_leave(locked);
-    engine_watch();
+    engine_watch(true);
     return 0;
 }
 

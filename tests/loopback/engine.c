@@ -17,12 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LATE_NS 2e6    /* how often posted work is looked after where somebody polls anyway */
+#define LATE_NS 2e6    /* how long nobody may poll before posted work is looked after */
 #define STALLED_NS 5e4 /* the same where a caller may sleep until it is done */
 #define SPIN_NS 3e3    /* a sleep that is not worth a system call */
 
 struct loopback_qp *all_qps;
 
+uint32_t engine_progress;
 static _Atomic uint32_t lock_word;
 static _Atomic bool is_running;
 
@@ -94,9 +95,11 @@ static uint64_t look_around(uint32_t *alert)
         has_deferred = has_deferred || qp_has_deferred(qp);
     }
     is_armed = look_at_cqs(now, &wait);
-    if (has_deferred)
-        sooner(&wait, ns_to_ticks(is_armed ? STALLED_NS : LATE_NS));
-    *alert = is_armed ? ALERT_ANY : has_deferred ? ALERT_NONE : ALERT_DEFERRED;
+    if (has_deferred && is_armed)
+        sooner(&wait, ns_to_ticks(STALLED_NS));
+    else if (has_deferred)
+        wait = 0;
+    *alert = is_armed ? ALERT_ARMED : has_deferred ? ALERT_PACING : ALERT_IDLE;
     return wait;
 }
 
@@ -120,6 +123,21 @@ static void sleep_ticks(uint64_t wait, uint32_t bell)
             ;
 }
 
+/*
+ * Sleeps while no CQ is armed and the caller moves its own work, without ever taking the lock from
+ * it. The counter is read unlocked: a stale value costs one more look.
+ */
+static void let_be(uint32_t bell)
+{
+    const volatile uint32_t *progress = &engine_progress;
+    uint32_t before;
+
+    do {
+        before = *progress;
+        sleep_ticks(ns_to_ticks(LATE_NS), bell);
+    } while (*progress != before && atomic_load(&fabric.self->shared->doorbell) == bell);
+}
+
 static void *engine_main(void *unused)
 {
     struct process_shared *self = fabric.self->shared;
@@ -134,7 +152,10 @@ static void *engine_main(void *unused)
 
         atomic_store(&self->alert, alert);
         engine_leave(locked);
-        sleep_ticks(wait, bell);
+        if (alert == ALERT_PACING)
+            let_be(bell);
+        else
+            sleep_ticks(wait, bell);
         atomic_store(&self->alert, ALERT_NONE);
     }
     return NULL;
@@ -156,10 +177,15 @@ __attribute__((cold, noinline)) static void engine_start(void)
 }
 
 /* There is work that must be done, or told of, even if the caller never comes back. */
-void engine_watch(void)
+void engine_watch(bool is_armed)
 {
-    if (unlikely(!atomic_load_explicit(&is_running, memory_order_relaxed)))
+    uint32_t alert;
+
+    if (unlikely(!atomic_load_explicit(&is_running, memory_order_relaxed))) {
         engine_start();
-    else if (atomic_load_explicit(&fabric.self->shared->alert, memory_order_relaxed) != ALERT_NONE)
+        return;
+    }
+    alert = atomic_load_explicit(&fabric.self->shared->alert, memory_order_relaxed);
+    if (alert != ALERT_NONE && (is_armed || alert != ALERT_PACING))
         engine_ring(fabric.self->shared);
 }

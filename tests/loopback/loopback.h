@@ -55,12 +55,14 @@ struct key_entry {
     uint64_t file_offset;  /* of shared_start in memory_fd */
 };
 
-enum alert { ALERT_NONE, ALERT_DEFERRED, ALERT_ANY };
+/* What the engine is to be woken for: nothing (it is awake), an armed CQ, any work of its own process,
+ * or that and what arrives. */
+enum alert { ALERT_NONE, ALERT_PACING, ALERT_IDLE, ALERT_ARMED };
 
 struct process_shared {
     int32_t pid;
     _Alignas(64) _Atomic uint32_t doorbell; /* a futex */
-    _Atomic uint32_t alert;                 /* what the sleeping engine wants to be woken for */
+    _Atomic uint32_t alert;                 /* enum alert */
     _Alignas(64) _Atomic uint32_t atomics;  /* lock of RDMA atomics on pages that are not shared */
     _Alignas(64) struct key_entry keys[LOOPBACK_KEYS];
 };
@@ -202,6 +204,7 @@ struct loopback_qp {
     uint64_t response_free; /* the same for the answers to reads */
     uint64_t last_complete;
     uint64_t stalled_since; /* ticks; 0: the oldest entry does not wait for the peer */
+    bool is_landing;        /* the post waits until its writes are due */
     uint64_t seen_posted;   /* peer's receives known to be there */
 
     uint64_t recv_polled;
@@ -284,9 +287,10 @@ void cq_signal(struct loopback_cq *cq);
 struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *init);
 
 /* engine.c */
+extern uint32_t engine_progress; /* counts what was moved; under the lock */
 bool engine_enter(void);
 void engine_leave(bool locked);
-void engine_watch(void);
+void engine_watch(bool is_armed);
 void engine_ring(struct process_shared *process);
 
 /* draft.c */

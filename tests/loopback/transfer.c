@@ -256,7 +256,7 @@ static void fill_slot(struct loopback_qp *qp, const struct send_entry *entry,
                           memory_order_relaxed);
     atomic_store_explicit(&slot->due, entry->arrive, memory_order_release);
     if (unlikely(atomic_load_explicit(&qp->peer_process->shared->alert, memory_order_relaxed)
-                 == ALERT_ANY))
+                 == ALERT_ARMED))
         engine_ring(qp->peer_process->shared);
 }
 
@@ -319,6 +319,8 @@ static enum step execute_write(struct loopback_qp *qp, struct send_entry *entry,
         to = part_of(&to, entry->placed, entry->byte_len - entry->placed);
         from[0] = part_of(&from[0], entry->placed, entry->byte_len - entry->placed);
     }
+    while (qp->is_landing && ticks() < entry->arrive)
+        ; /* as late as can be, so that nothing but the copy comes after */
     if (!copy_spans(qp->peer_process, &to, from, count))
         return refuse(qp, entry, now, IBV_WC_REM_OP_ERR);
     if (slot != NULL)
@@ -490,6 +492,7 @@ void qp_progress(struct loopback_qp *qp, uint64_t now)
         }
         qp->stalled_since = 0;
         qp->send_executed++;
+        engine_progress++;
     }
 }
 
@@ -510,6 +513,7 @@ static void place_body(struct loopback_qp *qp, struct send_entry *entry, uint64_
         || !remote_span(qp, entry, IBV_ACCESS_REMOTE_WRITE, &to) || to.direct == NULL)
         return;
     memcpy(to.direct, from[0].direct, entry->byte_len - LAST_LINE);
+    __builtin_prefetch(to.direct + entry->byte_len - 1, 1);
     entry->placed = entry->byte_len - LAST_LINE;
 }
 
@@ -527,9 +531,9 @@ static void land(struct loopback_qp *qp)
         while (ticks() < entry->arrive - flight)
             ;
         place_body(qp, entry, ticks());
-        while (ticks() < entry->arrive)
-            ;
+        qp->is_landing = true;
         qp_progress(qp, entry->arrive);
+        qp->is_landing = false;
     }
 }
 
@@ -639,6 +643,7 @@ int qp_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr
     const uint64_t now = ticks();
     const bool is_idle = qp->send_executed == qp->send_posted && now >= qp->last_complete;
     bool has_deferred;
+    bool is_armed;
     int rc = 0;
 
     for (; wr != NULL; wr = wr->next) {
@@ -652,9 +657,10 @@ int qp_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr
     if (is_idle && qp->own->state != IBV_QPS_ERR)
         land(qp);
     has_deferred = qp_has_deferred(qp);
+    is_armed = qp->send_cq->armed;
     engine_leave(locked);
-    if (unlikely(has_deferred || qp->send_cq->armed))
-        engine_watch();
+    if (unlikely(has_deferred || is_armed))
+        engine_watch(is_armed);
     return rc;
 }
 

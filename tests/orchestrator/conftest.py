@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from rdmabench.model import Host
+from rdmabench.orchestrator import ssh
 from rdmabench.orchestrator.ssh import SshOptions
 
 _RELAY = """
@@ -367,6 +368,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setattr(ssh, "_FIRST_PAUSE_S", 0.05)
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     made = Site(tmp_path)
     made.config.write_text(

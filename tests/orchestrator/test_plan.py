@@ -110,7 +110,11 @@ def test_sizes_may_be_a_span(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("measurement", "head", "said"),
     [
-        (LATENCY.replace("iter", "itre"), "", r"itreations: unknown key; did you mean iterations"),
+        (
+            LATENCY.replace("iterations", "itreations"),
+            "",
+            r"itreations: unknown key; did you mean iterations",
+        ),
         (LATENCY, "repeat: 2", "repeat: unknown key; did you mean repeats"),
         (LATENCY.replace("latency", "lat"), "", r"measurements\.0\.probe: "),
         (LATENCY.replace("send", "atomic"), "", r"measurements\.0\.op\.0: "),

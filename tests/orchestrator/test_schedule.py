@@ -33,7 +33,7 @@ def met(rounds: Sequence[Round]) -> Counter[frozenset[str]]:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     count=st.integers(2, 40) | st.sampled_from([255, 256, 511, 512]),
     kind=st.sampled_from(["ring", "all", "bisection"]),

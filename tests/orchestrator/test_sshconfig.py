@@ -85,7 +85,7 @@ def test_the_inventory_stands_above_the_configuration(config: str) -> None:
 
 
 def test_what_ssh_refuses_is_quoted(config: str) -> None:
-    with pytest.raises(InputError, match="x: ssh refuses its configuration: .*nonsense"):
+    with pytest.raises(InputError, match=r"(?s)x: ssh refuses its configuration: .*nonsense"):
         asked(Host(name="x", address="n1", ssh_args=("-o", "nonsense=1")), config)
 
 

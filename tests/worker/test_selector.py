@@ -24,9 +24,17 @@ ROWS = (
 )
 
 # case A18: names of every vendor, in an order that is not theirs
-DEVICES = (
-    "mlx5_10 mlx5_0 mlx5_bond_7 xscale_0 bnxt_re0 rocep133s0f0 ibp12s0 rxe_ens5 hfi1_0".split()
-)
+DEVICES = [
+    "mlx5_10",
+    "mlx5_0",
+    "mlx5_bond_7",
+    "xscale_0",
+    "bnxt_re0",
+    "rocep133s0f0",
+    "ibp12s0",
+    "rxe_ens5",
+    "hfi1_0",
+]
 
 
 @pytest.mark.parametrize(("selector", "candidates", "selected"), ROWS)
