@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -26,6 +27,8 @@ from rdmabench.errors import (
 from rdmabench.model import Fabric
 
 RESULTS = Path("results")
+_ROUNDS_SHOWN = 4
+_PAIRS_SHOWN = 8
 
 # The root of what a wrong command line raises; typer carries its own copy of click.
 _USAGE_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -185,28 +188,31 @@ def _print_dry_run(asked: Any, fmt: Format) -> None:
     from rdmabench.units import duration_text
 
     would = sweeping.dry_run(asked)
-    rows = [
-        {
-            "round": case.round + 1,
-            "initiator": case.initiator.host,
-            "responder": case.responder.host,
-            "rail": case.initiator.rail,
-            "probe": case.parameters.probe,
-            "op": case.parameters.op,
-            "size_bytes": case.parameters.size_bytes,
-            "qps": case.parameters.qps,
-            "iterations": case.parameters.iterations,
-            "depth": case.parameters.depth,
-            "engine": case.parameters.engine,
+    columns = ("probe", "op", "transport", "size_bytes", "qps", "iterations", "depth", "engine")
+    parameters = [case.parameters for case in would.cases if case.repeat == 0]
+    frame = pd.DataFrame([[getattr(p, c) for c in columns] for p in parameters], columns=columns)
+    rounds = [[[p.initiator.label, p.responder.label] for p in pairs] for pairs in would.rounds]
+    total = len(would.cases) * sum(len(pairs) for pairs in rounds)
+    if fmt is Format.JSON:
+        document = {
+            "hosts": [host.name for host in would.hosts],
+            "measurements": frame.to_dict("records"),
+            "repeats": would.plan.repeats,
+            "rounds": rounds,
+            "cases": total,
+            "estimate_s": round(would.estimate_s, 1),
         }
-        for cases in would.rounds
-        for case in cases
-        if case.repeat == 0
-    ]
-    typer.echo(terminal.render(pd.DataFrame(rows), fmt.value, width=_width()), nl=False)
-    total = sum(len(cases) for cases in would.rounds)
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        typer.echo(terminal.render(frame, fmt.value, width=_width()), nl=False)
+    for number, pairs in enumerate(rounds[:_ROUNDS_SHOWN], start=1):
+        names = ", ".join(f"{a.split('/')[0]}>{b.split('/')[0]}" for a, b in pairs[:_PAIRS_SHOWN])
+        more = f" and {len(pairs) - _PAIRS_SHOWN} more" if len(pairs) > _PAIRS_SHOWN else ""
+        console.say(f"round {number}: {names}{more}")
+    if len(rounds) > _ROUNDS_SHOWN:
+        console.say(f"and {len(rounds) - _ROUNDS_SHOWN} more rounds")
     console.say(
-        f"{len(would.hosts)} hosts, {len(would.rounds)} rounds, {total} cases in all "
+        f"{len(would.hosts)} hosts, {len(rounds)} rounds, {total} cases in all "
         f"({would.plan.repeats} repeats), about {duration_text(would.estimate_s)}; "
         "one endpoint a host is assumed, and nothing was touched"
     )
@@ -220,8 +226,27 @@ def _print_summary(run: Any, fmt: Format) -> None:
     loaded = tables.load(run)
     if fmt is Format.TABLE:
         _show(terminal.sweep_summary(loaded))
+    elif fmt is Format.JSON:
+        info = run.info()
+        typer.echo(
+            json.dumps(
+                {
+                    "run": run.name,
+                    "fabric": info.fabric,
+                    "status": info.status,
+                    "rows": json.loads(terminal.render(summarise(loaded), "json")),
+                    "not_measured": json.loads(terminal.render(_not_measured(loaded), "json")),
+                },
+                indent=2,
+            )
+        )
     else:
         typer.echo(terminal.render(summarise(loaded), fmt.value), nl=False)
+
+
+def _not_measured(loaded: Any) -> Any:
+    cases = loaded.cases
+    return cases[cases["outcome"] != "measured"][["case", "pair", "outcome", "reason"]]
 
 
 def _show(renderable: Any) -> None:

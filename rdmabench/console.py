@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rdmabench.errors import RdmabenchError
-from rdmabench.model import Case, Host, Notice, Outcome, Record
+from rdmabench.model import Host, Notice, Outcome, Record
 from rdmabench.orchestrator.deploy import Node
 from rdmabench.units import duration_text
 
@@ -83,12 +83,12 @@ class SweepProgress:
         devices = ", ".join(f"{e.device} ({e.rate_text or 'rate unknown'})" for e in node.endpoints)
         say(f"{node.host.name}: {devices}")
 
-    def planned(self, cases: Sequence[Case], *, already: int, estimate_s: float) -> None:
+    def planned(self, count: int, *, already: int, estimate_s: float) -> None:
         """So many cases are to be measured."""
         before = f", {already} were measured before" if already else ""
-        say(f"{len(cases)} cases to measure{before}; about {duration_text(estimate_s)}")
-        self._total, self._started = len(cases), time.monotonic()
-        self._bar.update(self._task, total=len(cases), description="measuring")
+        say(f"{count} cases to measure{before}; about {duration_text(estimate_s)}")
+        self._total, self._started = count, time.monotonic()
+        self._bar.update(self._task, total=count, description="measuring")
 
     def recorded(self, record: Record) -> None:
         """A case has ended."""

@@ -17,9 +17,10 @@ from rdmabench.collector.store import RunDirectory, find
 from rdmabench.errors import InputError, StorageError
 from rdmabench.lab import lab
 from rdmabench.model import Case, Fabric, Host, RunEnded, RunStarted, Samples
-from rdmabench.orchestrator import inventory, plan
+from rdmabench.orchestrator import inventory, plan, schedule
+from rdmabench.orchestrator import run as runs
 from rdmabench.orchestrator.plan import Plan
-from rdmabench.orchestrator.run import Outlet, Request, Sweep, planned_refs, rounds_of
+from rdmabench.orchestrator.run import Outlet, Request, Sweep
 from rdmabench.orchestrator.ssh import SshOptions
 
 LAB = "lab"
@@ -52,7 +53,8 @@ class DryRun:
     hosts: tuple[Host, ...]
     fabric: Fabric
     plan: Plan
-    rounds: tuple[tuple[Case, ...], ...]
+    rounds: tuple[schedule.Round, ...]
+    cases: tuple[Case, ...]  # of one pair
     estimate_s: float
 
 
@@ -86,11 +88,14 @@ def dry_run(asked: Asked) -> DryRun:
     chosen = plan.load(asked.plan)
     hosts = _known_hosts(asked, fabric)
     request = _request(asked, fabric, chosen, hosts)
-    rounds = rounds_of(request, planned_refs(hosts))
-    cases = [case for each in rounds for case in each]
-    estimate_s = plan.estimate_s(chosen, cases, fabric=fabric, lab=_uses_lab(asked, fabric))
+    rounds = schedule.pairs(asked.pairs, runs.planned_refs(hosts))
     return DryRun(
-        hosts=tuple(hosts), fabric=fabric, plan=chosen, rounds=rounds, estimate_s=estimate_s
+        hosts=tuple(hosts),
+        fabric=fabric,
+        plan=chosen,
+        rounds=rounds,
+        cases=runs.cases_of(request, rounds[0][0], 0),
+        estimate_s=runs.estimate_s(request, rounds),
     )
 
 
@@ -154,7 +159,11 @@ def _measure(
     try:
         with console.SweepProgress() as progress:
             outlet = Outlet(
-                append=journal.append, keep_samples=keep, logs=directory.logs, progress=progress
+                append=journal.append,
+                append_all=journal.append_all,
+                keep_samples=keep,
+                logs=directory.logs,
+                progress=progress,
             )
             ended = Sweep(request, outlet).run()
             status = ended.status

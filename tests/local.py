@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
@@ -30,7 +31,8 @@ class LocalProcess:
             env={**os.environ, **env},
         )
         self._chunks: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._pump, daemon=True).start()
+        self._pumping = threading.Thread(target=self._pump, daemon=True)
+        self._pumping.start()
 
     @property
     def pid(self) -> int:
@@ -66,15 +68,16 @@ class LocalProcess:
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(OSError):
             self._process.stdin.close()
-        except OSError:
-            pass
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)
+        self._pumping.join(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._log.close()
 
 

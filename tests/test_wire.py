@@ -95,7 +95,9 @@ def test_an_unknown_field_is_kept_and_written_back() -> None:
         ({"body": {"initiator": 3}}, "not a message"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_reason(change: dict[str, object], said: str) -> None:
+def test_what_cannot_be_read_is_refused_with_the_reason(
+    change: dict[str, object], said: str
+) -> None:
     plain = json.loads(wire.encode(wire.Envelope(a_case()))) | change
     with pytest.raises(ProtocolError, match=said):
         wire.decode(json.dumps(plain).encode(), source="node7")

@@ -3,7 +3,8 @@
 Rows meet by what was measured and between which hosts and rails, so that one pair can be compared
 over InfiniBand, RoCE and TCP, whose devices have other names. What the plan chose must be equal.
 What a fabric imposes (transport, MTU, GID type, traffic class) may differ between fabrics, and is
-then listed as a condition; within one fabric it must be equal too.
+then listed as a condition; within one fabric it must be equal too. Against TCP, a byte stream, so
+are the parameters of a queue pair's work requests.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from rdmabench.analysis.keys import (
     FOUND,
     NAMES_ONLY,
     QUESTION,
+    WORST_FIRST,
+    as_text,
     counted,
     in_order,
-    worst_evidence,
 )
 from rdmabench.analysis.stats import MIN_REPEATS, ratio_intervals
 from rdmabench.collector.schema import METRICS
@@ -32,13 +34,14 @@ from rdmabench.collector.tables import Tables
 from rdmabench.errors import InputError
 
 COMPARED = ("lat_p50", "lat_p99", "bw")
-TCP_MAY_DIFFER = ("inline_bytes", "cq_moderation", "engine")
+TCP_MAY_DIFFER = ("depth", "cq_moderation", "inline_bytes", "engine")
 
 BETTER, WORSE = "better", "worse"
 NO_DIFFERENCE = "no difference"
 CANNOT_TELL = "cannot tell"
 
 _PAIR = "hosts"
+_ENDS = ("initiator_host", "rail", "responder_host", "responder_rail")
 _SUBJECT = (*QUESTION, _PAIR)
 _JOIN = (*_SUBJECT, "metric")
 _ROW_COLUMNS = (
@@ -83,6 +86,7 @@ class _Run:
     name: str
     fabric: str
     groups: pd.DataFrame
+    conditions: dict[str, str]
 
 
 def compare(runs: Sequence[Tables], *, metrics: Iterable[str] = COMPARED) -> Comparison:
@@ -114,32 +118,38 @@ def _grouped(tables: Tables, metrics: tuple[str, ...]) -> _Run:
     if measured.empty:
         name = str(next(iter(tables.cases["run"]), "")) or "one of the runs"
         raise InputError(f"{name} has no measurement that can be compared")
-    hosts = [
-        f"{first}[{rail}]>{second}[{other_rail}]"
-        for first, rail, second, other_rail in zip(
-            measured["initiator_host"],
-            measured["rail"],
-            measured["responder_host"],
-            measured["responder_rail"],
-            strict=True,
-        )
-    ]
     scale = measured["metric"].map({name: each.scale for name, each in METRICS.items()})
-    measured = measured.assign(hosts=hosts, value=measured["value"] * scale)
-    groups = (
-        measured.groupby([*_JOIN, *CHOSEN, *FOUND])
-        .agg(
-            values=("value", tuple),
-            evidence=("evidence", worst_evidence),
-            **{name: (name, _joined) for name in NAMES_ONLY},
-        )
-        .reset_index()
+    proof = measured["evidence"].map({name: place for place, name in enumerate(WORST_FIRST)})
+    measured = measured.assign(
+        value=measured["value"] * scale.astype("float64"), proof=proof.astype("int64")
     )
+    keys = [*QUESTION, *_ENDS, "metric", *CHOSEN, *FOUND]
+    found = measured.groupby(keys, observed=True).agg(
+        values=("value", tuple), proof=("proof", "min")
+    )
+    groups = as_text(found.reset_index())
     first = measured.iloc[0]
-    return _Run(name=str(first["run"]), fabric=str(first["fabric"]), groups=groups)
+    return _Run(
+        name=str(first["run"]),
+        fabric=str(first["fabric"]),
+        groups=groups.assign(
+            hosts=[_hosts(row) for row in groups.to_dict("records")],
+            evidence=[WORST_FIRST[place] for place in groups["proof"]],
+        ),
+        conditions={
+            name: _joined(measured[name].unique())
+            for name in ("fabric", *FOUND, *NAMES_ONLY, *TCP_MAY_DIFFER)
+        },
+    )
 
 
-def _joined(values: pd.Series) -> str:
+def _hosts(row: dict[Any, Any]) -> str:
+    """`node1[0]>node2[0]`: the pair by hosts and rails, whatever the devices are called."""
+    initiator = f"{row['initiator_host']}[{row['rail']}]"
+    return f"{initiator}>{row['responder_host']}[{row['responder_rail']}]"
+
+
+def _joined(values: Iterable[object]) -> str:
     return ", ".join(sorted({str(value) for value in values}))
 
 
@@ -274,20 +284,10 @@ def _said(value: object) -> str:
 
 def _conditions(base: _Run, other: _Run) -> pd.DataFrame:
     """What the runs were made under, where it differs: one row per name."""
-    names = ("fabric", *FOUND, *NAMES_ONLY)
-    rows = []
-    for name in names:
-        first, second = (
-            run.fabric if name == "fabric" else _joined(run.groups[name]) for run in (base, other)
-        )
-        if first != second:
-            rows.append(
-                {
-                    "condition": name,
-                    "base": base.name,
-                    "base_value": first,
-                    "run": other.name,
-                    "run_value": second,
-                }
-            )
+    chosen_equal = set(CHOSEN).intersection(_must_be_equal(base, other))
+    rows = [
+        (name, base.name, value, other.name, other.conditions[name])
+        for name, value in base.conditions.items()
+        if value != other.conditions[name] and name not in chosen_equal
+    ]
     return pd.DataFrame(rows, columns=["condition", "base", "base_value", "run", "run_value"])

@@ -36,21 +36,21 @@ NAMES_ONLY = (
     "retry_cnt",
 )
 _OP_ORDER = ("send", "write", "read")
-_WORST_FIRST = (Evidence.FALLBACK.value, Evidence.ABSENT.value, Evidence.PROVED.value)
+WORST_FIRST = (Evidence.FALLBACK.value, Evidence.ABSENT.value, Evidence.PROVED.value)
 
 
 def counted(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Rows with numbers, without earlier attempts; categories as plain text, so that they join."""
+    """Rows with numbers, without earlier attempts."""
     keep = (
         (measurements["outcome"] == Outcome.MEASURED.value)
         & ~measurements["superseded"]
         & measurements["metric"].notna()
     )
-    return as_text(measurements[keep])
+    return measurements[keep]
 
 
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its categories as text."""
+    """The frame with its categories as text, so that it joins with that of another run."""
     names = frame.select_dtypes("category").columns
     return frame.astype(dict.fromkeys(names, "str"))
 
@@ -64,7 +64,7 @@ def uncounted(measurements: pd.DataFrame) -> pd.DataFrame:
 def worst_evidence(evidence: Iterable[str]) -> str:
     """`fallback` if any row is one, else `absent` if any is, else `proved`."""
     found = set(evidence)
-    return next((name for name in _WORST_FIRST if name in found), Evidence.ABSENT.value)
+    return next((name for name in WORST_FIRST if name in found), Evidence.ABSENT.value)
 
 
 def differing(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
@@ -72,7 +72,7 @@ def differing(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
     wanted = list(names)
     if frame.empty:
         return []
-    spread = frame.groupby(list(QUESTION))[wanted].nunique().max()
+    spread = frame.groupby(list(QUESTION), observed=True)[wanted].nunique().max()
     return [name for name in wanted if spread[name] > 1]
 
 

@@ -47,6 +47,7 @@ _ENDS = (
     "responder_port",
 )
 _SUM = ("op", "size_bytes", "transport", "direction", "mtu_bytes", "gid_type", "traffic_class")
+_VALUE = ("outcome", "superseded", "pair", "repeat", "metric", "value", "unit", "evidence")
 _INDEXES = ("initiator_gid_index", "responder_gid_index")
 
 
@@ -60,7 +61,7 @@ def summarise(tables: Tables) -> pd.DataFrame:
     variants = differing(measured, CHOSEN)
     rows = [
         _summary_row(dict(zip(QUESTION, key[: len(QUESTION)], strict=True)), group, variants)
-        for key, group in measured.groupby([*QUESTION, *variants])
+        for key, group in measured.groupby([*QUESTION, *variants], observed=True)
     ]
     columns = [*QUESTION, "variant", *SHOWN, *sum(INTERVALS.values(), ()), *WORST.values()]
     columns += ["worst_pair", "pairs", "repeats", "samples", "evidence", "note"]
@@ -69,12 +70,12 @@ def summarise(tables: Tables) -> pd.DataFrame:
 
 def shown_values(tables: Tables) -> pd.DataFrame:
     """Counted measurements in the units people read, with attainable rates added."""
-    measured = counted(tables.measurements)
+    wanted = {*QUESTION, *CHOSEN, *_ENDS, *_SUM, *_INDEXES, *_VALUE}
+    measured = counted(tables.measurements[[c for c in tables.measurements if c in wanted]])
     scale = measured["metric"].map({name: each.scale for name, each in METRICS.items()})
     shown = measured["metric"].map({name: each.shown for name, each in METRICS.items()})
-    measured = measured.assign(
-        value=measured["value"] * scale.astype("float64"), metric=shown, note=""
-    )
+    values = measured["value"] * scale.astype("float64")
+    measured = measured.assign(value=values, metric=shown.astype("str"), note="")
     return pd.concat([measured, _attainable_rows(measured, tables.endpoints)], ignore_index=True)
 
 
@@ -158,7 +159,7 @@ def _summary_row(
 def _worst(group: pd.DataFrame, probe: str) -> dict[str, Any]:
     """The pair with the highest median latency, or the lowest median bandwidth."""
     chosen = group[group["metric"] == HEADLINES.get(probe, "")]
-    per_pair = chosen.groupby("pair")["value"].median()
+    per_pair = chosen.groupby("pair", observed=True)["value"].median()
     if len(per_pair) < 2:
         return {"worst_pair": ""}
     ordered = per_pair.sort_values(ascending=probe == "bandwidth")

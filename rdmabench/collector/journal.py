@@ -101,15 +101,26 @@ class Journal:
         Raises:
             StorageError: it could not be written. The journal then ends as it did before.
         """
+        self.append_all((event,))
+
+    def append_all(self, events: Iterable[Any]) -> None:
+        """Adds several events with one synchronisation: all of them, or none.
+
+        Raises:
+            StorageError: as `append`.
+        """
+        lines = b"".join(self._line(event) for event in events)
+        remedy = f"free space, then `rdmabench sweep --resume {self.path.parent.name}`"
+        with self._lock, storing(self.path, remedy=remedy):
+            self._append_line(lines)
+
+    def _line(self, event: Any) -> bytes:
         try:
-            line = wire.encode(Envelope(body=event, at=now_text())) + b"\n"
+            return wire.encode(Envelope(body=event, at=now_text())) + b"\n"
         except (TypeError, ValueError) as exc:
             raise StorageError(
                 f"{self.path}: a {type(event).__name__} cannot be written as JSON: {exc}"
             ) from exc
-        remedy = f"free space, then `rdmabench sweep --resume {self.path.parent.name}`"
-        with self._lock, storing(self.path, remedy=remedy):
-            self._append_line(line)
 
     def _append_line(self, line: bytes) -> None:
         if self._descriptor < 0:

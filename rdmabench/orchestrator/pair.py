@@ -51,6 +51,11 @@ class End:
         return self.node.agent
 
 
+def _routed_by(endpoint: Endpoint) -> int:
+    """The GID index in the packets' header; -1 where there is none: a LID routes InfiniBand."""
+    return -1 if endpoint.link_layer == "InfiniBand" else endpoint.gid_index
+
+
 class PairRun:
     """The cases of one pair, in order."""
 
@@ -160,8 +165,8 @@ class PairRun:
         return LinkFacts(
             mtu_bytes=self._parameters.mtu_bytes or smaller,
             traffic_class=self._parameters.traffic_class,
-            initiator_gid_index=first.gid_index,
-            responder_gid_index=second.gid_index,
+            initiator_gid_index=_routed_by(first),
+            responder_gid_index=_routed_by(second),
             gid_type=first.gid_type,
             timeout=self._parameters.timeout,
             retry_cnt=self._parameters.retry_cnt,

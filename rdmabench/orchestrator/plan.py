@@ -155,7 +155,7 @@ _HARD = _Speed(message_s=4e-6, bytes_per_s=20e9, case_s=0.1, connect_s=1.0)
 _KERNEL = _Speed(message_s=40e-6, bytes_per_s=2e9, case_s=0.1, connect_s=1.0)
 
 
-def estimate_s(_plan: Plan, cases: Sequence[Case], *, fabric: Fabric, lab: bool = False) -> float:
+def estimate_s(cases: Sequence[Case], *, fabric: Fabric, lab: bool = False) -> float:
     """Roughly how long the cases take; soft-RoCE, and any fabric in the lab, at the lab's speed.
 
     A round lasts as long as its longest pair.

@@ -41,7 +41,7 @@ class Progress(Protocol):
     def node_up(self, node: Node) -> None:
         """A node takes part."""
 
-    def planned(self, cases: Sequence[Case], *, already: int, estimate_s: float) -> None:
+    def planned(self, count: int, *, already: int, estimate_s: float) -> None:
         """So many cases are to be measured, beside those measured before."""
 
     def recorded(self, record: Record) -> None:
@@ -72,6 +72,7 @@ class Outlet:
     """Where results go: the journal's append and the sample store, given by the caller."""
 
     append: Callable[[Event], None]
+    append_all: Callable[[Sequence[Event]], None]
     keep_samples: KeepSamples
     logs: Path
     progress: Progress
@@ -98,28 +99,23 @@ class _Tally:
         )
 
 
-def rounds_of(request: Request, refs: Sequence[EndpointRef]) -> tuple[tuple[Case, ...], ...]:
-    """The cases of every round, pair after pair.
+def cases_of(request: Request, pair: schedule.Pair, round_number: int) -> tuple[Case, ...]:
+    """The cases of one pair, in order."""
+    return plan.expand(
+        request.plan,
+        initiator=pair.initiator,
+        responder=pair.responder,
+        fabric=request.fabric,
+        engine=request.engine,
+        round_number=round_number,
+    )
 
-    Raises:
-        InputError: the schedule or the plan does not fit these endpoints.
-    """
-    made = []
-    for number, pairs in enumerate(schedule.pairs(request.pairs, refs)):
-        cases: list[Case] = []
-        for pair in pairs:
-            cases.extend(
-                plan.expand(
-                    request.plan,
-                    initiator=pair.initiator,
-                    responder=pair.responder,
-                    fabric=request.fabric,
-                    engine=request.engine,
-                    round_number=number,
-                )
-            )
-        made.append(tuple(cases))
-    return tuple(made)
+
+def estimate_s(request: Request, rounds: Sequence[schedule.Round]) -> float:
+    """Roughly how long; every pair measures the same, so a round takes what one pair does."""
+    one_pair = cases_of(request, rounds[0][0], 0)
+    seconds = plan.estimate_s(one_pair, fabric=request.fabric, lab=request.lab)
+    return seconds * len(rounds)
 
 
 def planned_refs(hosts: Sequence[Host], found: Iterable[Endpoint] = ()) -> list[EndpointRef]:
@@ -228,37 +224,40 @@ class Sweep:
         self._outlet.progress.noticed(notice)
 
     def _measure(self) -> None:
-        request = self._request
+        request, outlet = self._request, self._outlet
         found = [e for node in self._nodes.values() for e in node.endpoints]
-        rounds = rounds_of(request, planned_refs(request.hosts, found))
-        cases = [case for cases in rounds for case in cases]
-        missing = [case for case in cases if case.id not in request.finished]
-        for case in missing:
-            self._outlet.append(case)
-        self._outlet.progress.planned(
-            missing,
-            already=len(cases) - len(missing),
-            estimate_s=plan.estimate_s(
-                request.plan, missing, fabric=request.fabric, lab=request.lab
-            ),
+        rounds = schedule.pairs(request.pairs, planned_refs(request.hosts, found))
+        per_pair = len(cases_of(request, rounds[0][0], 0))
+        total = per_pair * sum(len(pairs) for pairs in rounds)
+        already = min(len(request.finished), total)
+        share = (total - already) / total
+        planned = f"planned: {total} cases of {per_pair} a pair, in {len(rounds)} rounds"
+        outlet.append(Notice(severity="info", text=planned))
+        outlet.progress.planned(
+            total - already, already=already, estimate_s=estimate_s(request, rounds) * share
         )
-        for number in sorted({case.round for case in missing}):
-            self._round([case for case in missing if case.round == number])
+        for number, pairs in enumerate(rounds):
+            self._round(number, pairs)
 
-    def _round(self, cases: Sequence[Case]) -> None:
-        pairs: dict[tuple[str, str], list[Case]] = {}
-        for case in cases:
-            pairs.setdefault((case.initiator.label, case.responder.label), []).append(case)
+    def _round(self, number: int, pairs: schedule.Round) -> None:
+        """All pairs of a round at once; what was measured before is left out."""
+        finished = self._request.finished
+        work = []
+        for pair in pairs:
+            cases = cases_of(self._request, pair, number)
+            missing = [case for case in cases if case.id not in finished]
+            if missing:
+                work.append(missing)
+        self._outlet.append_all([case for cases in work for case in cases])
         endings = fanout(
             self._pair,
-            list(pairs.values()),
-            limit=len(pairs),
+            work,
+            limit=max(len(work), 1),
             deadline_s=None,
             key=lambda cases: cases[0].id,
         )
         for ending in endings.values():
-            if ending.error is not None:
-                raise ending.error
+            ending.get()
 
     def _pair(self, cases: Sequence[Case]) -> None:
         first = cases[0]

@@ -120,7 +120,7 @@ def _comparison_notes(rows: pd.DataFrame) -> Iterator[RenderableType]:
     verdicts = set(rows["verdict"])
     yield line("ratio is second / first, of medians over the repeats; n is their repeats.")
     if NO_DIFFERENCE in verdicts:
-        yield line("no difference: the 95 % interval of the ratio spans 1.")
+        yield line("no difference: the 95 % interval of the ratio spans 1, so none is shown.")
     if CANNOT_TELL in verdicts:
         yield line(f"cannot tell: fewer than {MIN_REPEATS} repeats on a side.", "yellow")
     if (rows[["base_evidence", "run_evidence"]] != Evidence.PROVED.value).any(axis=None):

@@ -47,16 +47,18 @@ def frame_table(frame: pd.DataFrame) -> Adaptive:
 
 
 def number_text(value: Any) -> str:
-    """A value for people: four digits that matter, `-` for none."""
+    """A value for people: three or four digits that matter, `-` for none."""
     if pd.isna(value):
         return "-"
     if not isinstance(value, float):
         return str(value)
     size = abs(value)
-    for least, digits in ((1000, 0), (100, 1), (0.1, 2)):
+    if not math.isfinite(size) or size == 0:
+        return f"{value:g}"
+    for least, digits in ((1000, 0), (100, 1), (1, 2)):
         if size >= least:
             return f"{value:,.{digits}f}"
-    return f"{value:.3g}"
+    return f"{value:.{min(9, 2 - math.floor(math.log10(size)))}f}"
 
 
 def texts(rows: pd.DataFrame, name: str) -> list[str]:

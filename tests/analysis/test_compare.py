@@ -133,6 +133,23 @@ def test_what_the_fabric_imposes_may_differ_between_fabrics_and_is_listed(tmp_pa
     assert listed.loc["mtu_bytes", ["base_value", "run_value"]].to_list() == ["1024", "1500"]
 
 
+def test_a_tcp_stream_has_no_queue_depth_to_be_equal(tmp_path: Path) -> None:
+    runs = []
+    for fabric, parameters in (
+        (Fabric.ROCE, BANDWIDTH),
+        (Fabric.TCP, replace(BANDWIDTH, transport="TCP", depth=1, cq_moderation=1)),
+    ):
+        run = SyntheticRun(tmp_path, fabric).begin()
+        run.bandwidth(case=case_of(parameters))
+        runs.append(tables.build(run.end()))
+    result = compare(runs)
+    assert list(result.rows["conditions"]) == [
+        "depth 128 / 1, cq_moderation 16 / 1, transport RC / TCP"
+    ]
+    listed = result.conditions.set_index("condition")["run_value"].to_dict()
+    assert listed == {"fabric": "tcp", "transport": "TCP", "depth": "1", "cq_moderation": "1"}
+
+
 def test_what_only_one_run_has_is_said(tmp_path: Path) -> None:
     base = run_of(tmp_path, BASE)
     other = run_of(tmp_path, BASE, parameters=replace(LATENCY, op="read"))

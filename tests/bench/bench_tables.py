@@ -68,7 +68,7 @@ def main() -> None:
         key = ["probe", "op", "size_bytes", "qps", "pair", "metric"]
         timed(
             "group by size, pair and metric, median",
-            lambda: loaded.measurements.groupby(key, observed=True)["value"].median(),
+            loaded.measurements.groupby(key, observed=True)["value"].median,
         )
         timed("summarise", lambda: summarise(loaded))
         timed("compare with itself", lambda: compare([loaded, loaded]))

@@ -7,9 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-FLAGS = (
-    "-std=gnu11 -O2 -shared -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wshadow -Werror"
-).split()
+FLAGS = [
+    "-std=gnu11",
+    "-O2",
+    "-flto",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wshadow",
+    "-Werror",
+]
 
 
 def build(directory: Path) -> Path:

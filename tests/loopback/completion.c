@@ -148,7 +148,8 @@ static uint64_t send_due(const struct loopback_cq *cq, const struct loopback_qp 
     for (uint64_t i = qp->send_done; i != qp->send_posted; i++) {
         const struct send_entry *entry = &qp->sends[i & qp->send_mask];
 
-        if (entry->status != IBV_WC_SUCCESS || (entry->signalled && !cq->solicited_only))
+        if (entry->complete > cq->armed_at
+            && (entry->status != IBV_WC_SUCCESS || (entry->signalled && !cq->solicited_only)))
             return entry->complete;
     }
     return UINT64_MAX;
@@ -156,16 +157,17 @@ static uint64_t send_due(const struct loopback_cq *cq, const struct loopback_qp 
 
 static uint64_t receive_due(const struct loopback_cq *cq, const struct loopback_qp *qp)
 {
-    const struct receive_slot *slot = slot_of(qp->own, qp->recv_polled);
-    uint64_t due;
+    for (uint64_t i = qp->recv_polled; i != qp->own->posted; i++) {
+        const struct receive_slot *slot = slot_of(qp->own, i);
+        const uint64_t due = atomic_load_explicit(&slot->due, memory_order_acquire);
 
-    if (qp->recv_polled == qp->own->posted)
-        return UINT64_MAX;
-    due = atomic_load_explicit(&slot->due, memory_order_acquire);
-    if (due == 0)
-        return qp->own->state == IBV_QPS_ERR ? 1 : UINT64_MAX;
-    return slot->solicited || slot->status != IBV_WC_SUCCESS || !cq->solicited_only ? due
-                                                                                    : UINT64_MAX;
+        if (due == 0)
+            return qp->own->state == IBV_QPS_ERR ? 0 : UINT64_MAX;
+        if (due > cq->armed_at
+            && (slot->solicited || slot->status != IBV_WC_SUCCESS || !cq->solicited_only))
+            return due;
+    }
+    return UINT64_MAX;
 }
 
 uint64_t cq_next_due(const struct loopback_cq *cq)
@@ -193,6 +195,7 @@ int cq_notify(struct ibv_cq *base, int solicited_only)
     locked = engine_enter();
     cq->solicited_only = solicited_only != 0;
     cq->armed = true;
+    cq->armed_at = ticks();
     engine_leave(locked);
     engine_watch(true);
     return 0;

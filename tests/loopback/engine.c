@@ -19,6 +19,7 @@
 
 #define LATE_NS 2e6    /* how long nobody may poll before posted work is looked after */
 #define STALLED_NS 5e4 /* the same where a caller may sleep until it is done */
+#define MISSED_NS 1e6  /* a peer's ring that crosses with falling asleep may be missed */
 #define SPIN_NS 3e3    /* a sleep that is not worth a system call */
 
 struct loopback_qp *all_qps;
@@ -95,8 +96,8 @@ static uint64_t look_around(uint32_t *alert)
         has_deferred = has_deferred || qp_has_deferred(qp);
     }
     is_armed = look_at_cqs(now, &wait);
-    if (has_deferred && is_armed)
-        sooner(&wait, ns_to_ticks(STALLED_NS));
+    if (is_armed)
+        sooner(&wait, ns_to_ticks(has_deferred ? STALLED_NS : MISSED_NS));
     else if (has_deferred)
         wait = 0;
     *alert = is_armed ? ALERT_ARMED : has_deferred ? ALERT_PACING : ALERT_IDLE;
@@ -148,8 +149,10 @@ static void *engine_main(void *unused)
         const uint32_t bell = atomic_load(&self->doorbell);
         const bool locked = engine_enter();
         uint32_t alert;
-        const uint64_t wait = look_around(&alert);
+        uint64_t wait;
 
+        atomic_store(&self->alert, ALERT_ARMED); /* before the look: what comes later rings */
+        wait = look_around(&alert);
         atomic_store(&self->alert, alert);
         engine_leave(locked);
         if (alert == ALERT_PACING)

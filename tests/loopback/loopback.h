@@ -168,6 +168,7 @@ struct loopback_cq {
     unsigned int qp_room;
     unsigned int turn;
     bool armed;
+    uint64_t armed_at; /* ticks: only what is due later is told of */
     bool solicited_only;
     unsigned int events; /* handed to ibv_get_cq_event */
     struct ibv_wc current; /* of the extended interface */

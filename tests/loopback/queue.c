@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-static uint32_t power_of_two(uint32_t at_least)
+#define LEAST_DEPTH 16
+
+/* The depth a queue gets: as with hardware, more than asked for rather than just that. */
+static uint32_t depth_for(uint32_t at_least)
 {
-    uint32_t size = 1;
+    uint32_t size = LEAST_DEPTH;
 
     while (size < at_least)
         size *= 2;
@@ -33,7 +36,7 @@ static int check_init(const struct ibv_qp_init_attr_ex *init)
 
 static int create_shared(struct loopback_qp *qp, const struct ibv_pd *pd)
 {
-    const uint32_t slots = power_of_two(qp->max_recv_wr > 0 ? qp->max_recv_wr : 1);
+    const uint32_t slots = qp->max_recv_wr;
     const size_t stride = (sizeof(struct receive_slot)
                            + qp->init.cap.max_recv_sge * sizeof(struct ibv_sge) + 63) & ~63ul;
     char name[40];
@@ -92,11 +95,13 @@ static void set_up(struct loopback_qp *qp, const struct ibv_qp_init_attr_ex *ini
                                          .cap = init->cap,
                                          .qp_type = init->qp_type,
                                          .sq_sig_all = init->sq_sig_all};
-    qp->max_send_wr = init->cap.max_send_wr;
-    qp->max_recv_wr = init->cap.max_recv_wr;
-    qp->send_mask = power_of_two(qp->max_send_wr > 0 ? qp->max_send_wr : 1) - 1;
+    qp->max_send_wr = depth_for(init->cap.max_send_wr);
+    qp->max_recv_wr = depth_for(init->cap.max_recv_wr);
+    qp->init.cap.max_send_wr = qp->max_send_wr;
+    qp->init.cap.max_recv_wr = qp->max_recv_wr;
+    qp->send_mask = qp->max_send_wr - 1;
     qp->attr.qp_state = IBV_QPS_RESET;
-    qp->attr.cap = init->cap;
+    qp->attr.cap = qp->init.cap;
 }
 
 static int attach(struct loopback_qp *qp)
@@ -137,8 +142,10 @@ struct ibv_qp *queue_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
     if (rc == 0)
         rc = attach(qp);
     engine_leave(locked);
-    if (rc == 0)
+    if (rc == 0) {
+        init->cap = qp->init.cap;
         return &qp->base;
+    }
     if (qp != NULL)
         release(qp);
     errno = rc;
@@ -156,8 +163,10 @@ LOOPBACK_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_in
                                      .sq_sig_all = init->sq_sig_all,
                                      .comp_mask = IBV_QP_INIT_ATTR_PD,
                                      .pd = pd};
+    struct ibv_qp *qp = queue_create_qp_ex(pd->context, &ex);
 
-    return queue_create_qp_ex(pd->context, &ex);
+    init->cap = ex.cap;
+    return qp;
 }
 
 LOOPBACK_EXPORT int ibv_destroy_qp(struct ibv_qp *base)

@@ -67,9 +67,10 @@ def test_an_infiniband_port_is_routed_by_the_lid_that_it_has() -> None:
 
 
 def test_rails_follow_the_inventory_where_it_orders_them() -> None:
-    assert [
-        (e.device, e.rail) for e in found(MIXED, Fabric.ROCE, order=("mlx5_10", "mlx5_2"))
-    ] == [("mlx5_10", 0), ("mlx5_2", 1)]
+    assert [(e.device, e.rail) for e in found(MIXED, Fabric.ROCE, order=("mlx5_10", "mlx5_2"))] == [
+        ("mlx5_10", 0),
+        ("mlx5_2", 1),
+    ]
 
 
 def test_a_selector_that_names_nothing_lists_what_there_is() -> None:
