@@ -465,6 +465,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     with _reported():
         result = app(standalone_mode=False)
+        if result == EXIT_INTERRUPTED:  # typer has taken the KeyboardInterrupt
+            raise KeyboardInterrupt
         sys.exit(result if isinstance(result, int) else EXIT_DONE)
 
 

@@ -43,10 +43,14 @@ class RdmabenchError(Exception):
         self.device = device
         self.remedy = remedy
 
-    def __str__(self) -> str:
+    @property
+    def brief(self) -> str:
+        """What failed, on which host and device; without the remedy."""
         subject = " ".join(part for part in (self.host, self.device) if part)
-        text = f"{subject}: {self.what}" if subject else self.what
-        return f"{text}\n  try: {self.remedy}" if self.remedy else text
+        return f"{subject}: {self.what}" if subject else self.what
+
+    def __str__(self) -> str:
+        return f"{self.brief}\n  try: {self.remedy}" if self.remedy else self.brief
 
 
 class InputError(RdmabenchError):

@@ -40,6 +40,11 @@ def judge(
     return _JUDGES[fabric](case, link, sender)
 
 
+def path_hint(fabric: Fabric) -> str:
+    """What to ask about the path when a peer does not answer on it."""
+    return _PATH_HINTS[fabric]
+
+
 def payload_sent(case: Case) -> tuple[int, int]:
     """Messages and bytes that one end sent, the warm-up included."""
     wanted = case.parameters
@@ -86,6 +91,12 @@ def _at_least(sender: SideReport, name: str, expected: int, unit: str, *, scale:
     return Verdict(Evidence.FALLBACK, note)
 
 
+_PATH_HINTS = {
+    Fabric.IB: "does the subnet manager route it, and are its error counters clean (`perfquery`)?",
+    Fabric.ROCE: "does a firewall or a switch drop UDP 4791, and do both ends agree on the VLAN?",
+    Fabric.RXE: "does a firewall drop UDP 4791, and does `ping` work over its netdev?",
+    Fabric.TCP: "does a firewall drop TCP on the data network?",
+}
 _JUDGES: dict[Fabric, Callable[[Case, LinkFacts, SideReport], Verdict]] = {
     Fabric.IB: _port_data,
     Fabric.ROCE: _port_data,

@@ -60,6 +60,7 @@ class Host:
     rdma_devices: str = ""  # NCCL_IB_HCA syntax: prefix, =exact, ^exclude, :port
     gid_index: Optional[int] = None
     rail_order: tuple[str, ...] = ()
+    silence_limit_s: float = 60.0  # a worker that hears nothing for so long ends itself
     tcp_netdev: str = ""  # the data network of --fabric tcp; empty: the RDMA device's netdev
     torch_python: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -373,6 +374,108 @@ class RunStarted:
     hosts: tuple[str, ...] = ()
     case_count: int = 0
     resumed: bool = False
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """A file of another tool's output, as it was when it was read."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class ImportStarted:
+    """First event of a run that was not measured here; `fabric` is empty where nobody said it."""
+
+    run: str
+    tool: str  # perftest | nccl-tests | osu
+    fabric: str
+    version: str
+    started_at: str
+    user: str = ""
+    control_host: str = ""
+    files: tuple[ImportedFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class ImportedValue:
+    """One number of another tool: `value` in the metric's unit, and `text` as `column` has it."""
+
+    metric: str
+    value: float
+    unit: str
+    column: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ImportedCase:
+    """Who took part and with which parameters, as far as the text says.
+
+    A number that the text does not say is 0 (a GID index -1), a word that it does not say is empty.
+    `variant` is what sets rows of one operation apart and has no field of its own.
+    """
+
+    tool: str
+    probe: str  # latency | bandwidth | collective
+    op: str
+    initiator: EndpointRef
+    responder: EndpointRef
+    size_bytes: int = 0
+    iterations: int = 0
+    warmup: int = 0
+    transport: str = ""
+    qps: int = 0
+    depth: int = 0
+    cq_moderation: int = 0
+    inline_bytes: int = 0
+    completion: str = ""
+    direction: str = "one-way"
+    loop: str = "closed"
+    memory: str = ""
+    ranks: int = 0
+    variant: str = ""
+    repeat: int = 0
+
+    @property
+    def pair(self) -> str:
+        """`initiator>responder`; a device that is not known is left out."""
+        return f"{self.initiator.label.rstrip('/')}>{self.responder.label.rstrip('/')}"
+
+    @property
+    def id(self) -> str:
+        """Unique within a run: the parameters are in its digest."""
+        kind = {"latency": "lat", "bandwidth": "bw"}.get(self.probe, self.probe)
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+        return f"{self.op}_{kind}/{self.size_bytes}/{self.qps} {self.pair} r{self.repeat} {digest}"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One row of another tool's output, as a finished case: text proves no path.
+
+    `source` is `file:line`; `unread` are columns that have no metric here, by name, as printed;
+    `remarks` are what a reader of the values must know.
+    """
+
+    case: ImportedCase
+    outcome: Outcome
+    source: str
+    reason: str = ""
+    tool_version: str = ""
+    link: LinkFacts = field(default_factory=LinkFacts)
+    values: tuple[ImportedValue, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        measured = self.outcome is Outcome.MEASURED
+        if measured == bool(self.reason) or (measured and not self.values):
+            raise ValueError(
+                f"{self.outcome.value}: {len(self.values)} values, reason {self.reason!r}"
+            )
 
 
 @dataclass(frozen=True)

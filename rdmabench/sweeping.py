@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import platform
 from collections.abc import Iterator, Sequence
@@ -14,9 +13,9 @@ from rdmabench import __version__, console
 from rdmabench.collector import tables
 from rdmabench.collector.journal import Journal, finished_case_ids, read
 from rdmabench.collector.store import RunDirectory, find
-from rdmabench.errors import InputError, StorageError
+from rdmabench.errors import InputError, ProtocolError, StorageError
 from rdmabench.lab import lab
-from rdmabench.model import Case, Fabric, Host, RunEnded, RunStarted, Samples
+from rdmabench.model import Case, Endpoint, Fabric, Host, RunEnded, RunStarted, Samples
 from rdmabench.orchestrator import inventory, plan, schedule
 from rdmabench.orchestrator import run as runs
 from rdmabench.orchestrator.plan import Plan
@@ -70,12 +69,14 @@ def run(asked: Asked) -> tuple[RunDirectory, RunEnded]:
     fabric = _fabric_of(asked)
     chosen = plan.load(asked.plan)
     with _hosts(asked, fabric) as hosts:
+        runs.check(_request(asked, fabric, chosen, hosts))
         directory = RunDirectory.create(asked.results, fabric, asked.plan)
         console.say(f"run {directory.name} in {directory.path}")
         with Journal.create(directory.path) as journal:
             started = _started(asked, fabric, chosen, directory, hosts)
             journal.append(started)
-            return directory, _measure(asked, fabric, chosen, hosts, directory, journal)
+            request = _request(asked, fabric, chosen, hosts)
+            return directory, _measure(request, directory, journal)
 
 
 def dry_run(asked: Asked) -> DryRun:
@@ -88,6 +89,7 @@ def dry_run(asked: Asked) -> DryRun:
     chosen = plan.load(asked.plan)
     hosts = _known_hosts(asked, fabric)
     request = _request(asked, fabric, chosen, hosts)
+    runs.check(request)
     rounds = schedule.pairs(asked.pairs, runs.planned_refs(hosts))
     return DryRun(
         hosts=tuple(hosts),
@@ -129,33 +131,31 @@ def _resumed(asked: Asked) -> tuple[RunDirectory, RunEnded]:
         pairs=before.pairs,
         engine=before.engine,
     )
-    finished = finished_case_ids(envelopes)
+    endpoints = {
+        (e.body.host, e.body.device, e.body.port): e.body
+        for e in envelopes
+        if isinstance(e.body, Endpoint)
+    }
     with _hosts(again, before.fabric) as hosts:
         console.say(f"resuming {directory.name} in {directory.path}")
         with Journal.reopen(directory.path) as journal:
             started = _started(again, before.fabric, chosen, directory, hosts)
             journal.append(replace(started, resumed=True))
             directory.set_status("running")
-            ended = _measure(again, before.fabric, chosen, hosts, directory, journal, finished)
-            return directory, ended
+            request = replace(
+                _request(again, before.fabric, chosen, hosts),
+                finished=finished_case_ids(envelopes),
+                known=tuple(endpoints.values()),
+            )
+            return directory, _measure(request, directory, journal)
 
 
-def _measure(
-    asked: Asked,
-    fabric: Fabric,
-    chosen: Plan,
-    hosts: Sequence[Host],
-    directory: RunDirectory,
-    journal: Journal,
-    finished: frozenset[str] = frozenset(),
-) -> RunEnded:
+def _measure(request: Request, directory: RunDirectory, journal: Journal) -> RunEnded:
     def keep(case_id: str, raw: bytes, samples: Samples) -> Samples:
         if hashlib.sha256(raw).hexdigest() != samples.sha256:
-            raise StorageError(f"the samples of {case_id} changed on their way from the node")
+            raise ProtocolError("the samples changed on their way from the node")
         return directory.keep_samples(raw, case_id, samples.kind)
 
-    request = replace(_request(asked, fabric, chosen, hosts), finished=finished)
-    status = "incomplete"
     try:
         with console.SweepProgress() as progress:
             outlet = Outlet(
@@ -166,15 +166,20 @@ def _measure(
                 progress=progress,
             )
             ended = Sweep(request, outlet).run()
-            status = ended.status
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
-    finally:
+    except BaseException as exc:
+        interrupted = isinstance(exc, KeyboardInterrupt)
         with contextlib.suppress(StorageError):
-            directory.set_status(status)
-            tables.write(directory, tables.build(directory))
+            _conclude(directory, "interrupted" if interrupted else "incomplete")
+        if not isinstance(exc, StorageError):  # whose remedy says the same
+            console.say(f"`rdmabench sweep --resume {directory.name}` goes on from here")
+        raise
+    _conclude(directory, ended.status)
     return ended
+
+
+def _conclude(directory: RunDirectory, status: str) -> None:
+    directory.set_status(status)
+    tables.write(directory, tables.build(directory))
 
 
 def _request(asked: Asked, fabric: Fabric, chosen: Plan, hosts: Sequence[Host]) -> Request:
@@ -201,7 +206,7 @@ def _started(
         plan=asked.plan,
         version=__version__,
         started_at=info.started_at,
-        user=getpass.getuser(),
+        user=info.user,
         control_host=platform.node(),
         engine=asked.engine,
         pairs=asked.pairs,

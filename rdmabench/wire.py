@@ -19,7 +19,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
 
-from rdmabench import model
+from rdmabench import audit, model
 from rdmabench.errors import ProtocolError
 from rdmabench.model import (
     Case,
@@ -70,6 +70,20 @@ class EndpointList:
     """Answer to ListEndpoints."""
 
     endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Ask what the node is made of, with the ports that `ports` would list marked by their rail."""
+
+    ports: ListEndpoints
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Answer to Audit."""
+
+    audit: audit.Audit
 
 
 @dataclass(frozen=True)
@@ -172,6 +186,8 @@ _MESSAGES = (
     Welcome,
     ListEndpoints,
     EndpointList,
+    Audit,
+    AuditReport,
     OpenLink,
     LinkOpened,
     ConnectLink,
@@ -192,8 +208,11 @@ _EVENTS = (
     model.Endpoint,
     model.Case,
     model.Record,
+    model.ImportStarted,
+    model.Imported,
     model.Notice,
     model.RunEnded,
+    audit.Finding,
 )
 _TYPES: dict[str, type] = {cls.__name__: cls for cls in _MESSAGES + _EVENTS}
 

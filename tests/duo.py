@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,5 +84,5 @@ def samples_of(report: SideReport) -> list[int]:
     """The timed iterations of a report, in nanoseconds."""
     assert report.samples is not None
     raw = Path(report.samples.path).read_bytes()
-    os.unlink(report.samples.path)
+    Path(report.samples.path).unlink()
     return [int.from_bytes(raw[i : i + 8], "little") for i in range(0, len(raw), 8)]

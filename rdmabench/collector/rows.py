@@ -11,13 +11,42 @@ from rdmabench.collector.quantiles import latency_statistics
 from rdmabench.collector.schema import METRICS
 from rdmabench.collector.store import RunDirectory
 from rdmabench.errors import StorageError
-from rdmabench.model import Case, EndpointRef, Outcome, Record, Role, Samples, SideReport
+from rdmabench.model import (
+    Case,
+    EndpointRef,
+    Evidence,
+    Imported,
+    ImportedCase,
+    LinkFacts,
+    Outcome,
+    Record,
+    Role,
+    Samples,
+    SideReport,
+)
 from rdmabench.units import GIGA, NS_PER_S
 
 log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 _WRAP = 1 << 64
+_NO_PROOF = "imported text proves no path"
+_PARAMETERS = (
+    "probe",
+    "op",
+    "transport",
+    "size_bytes",
+    "qps",
+    "depth",
+    "cq_moderation",
+    "inline_bytes",
+    "completion",
+    "direction",
+    "loop",
+    "memory",
+    "iterations",
+    "warmup",
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +84,43 @@ def record_rows(run: RunDirectory, record: Record, *, attempt: int) -> RecordRow
     return RecordRows(columns=columns, values=values, latency=latency, counters=counters)
 
 
+def imported_rows(imported: Imported, *, attempt: int) -> RecordRows:
+    """Everything of one imported row; its numbers count only where it is a measured one."""
+    columns = {
+        **imported_columns(imported.case),
+        "outcome": imported.outcome.value,
+        "reason": imported.reason,
+        "evidence": Evidence.ABSENT.value,
+        "evidence_note": "; ".join((_NO_PROOF, *imported.remarks)),
+        "attempt": attempt,
+        "started_at": "",
+        **_link_columns(imported.link),
+        "clock": "",
+        "clock_cost_ns": 0.0,
+        "inline_used_bytes": imported.case.inline_bytes,
+        "source": imported.source,
+        "tool_version": imported.tool_version,
+    }
+    measured = imported.outcome is Outcome.MEASURED
+    values = {each.metric: each.value for each in imported.values if each.metric in METRICS}
+    return RecordRows(columns=columns, values=values if measured else {})
+
+
+def imported_columns(case: ImportedCase) -> Row:
+    """As `case_columns`; the engine is the tool that the text is from."""
+    return {
+        "case": case.id,
+        "pair": case.pair,
+        **_end_columns(case.initiator, case.responder),
+        **{name: getattr(case, name) for name in _PARAMETERS},
+        "engine": case.tool,
+        "ranks": case.ranks,
+        "variant": case.variant,
+        "repeat": case.repeat,
+        "round": 0,
+    }
+
+
 def _metric_name(latency_column: str) -> str:
     """`lat_p50` for `p50_ns`, `lat_n` for `n`; percentages keep their name."""
     if latency_column in METRICS:
@@ -68,36 +134,43 @@ def case_columns(case: Case) -> Row:
     return {
         "case": case.id,
         "pair": f"{case.initiator.label}>{case.responder.label}",
-        "initiator_host": case.initiator.host,
-        "initiator_device": case.initiator.device,
-        "initiator_port": case.initiator.port,
-        "rail": case.initiator.rail,
-        "responder_host": case.responder.host,
-        "responder_device": case.responder.device,
-        "responder_port": case.responder.port,
-        "responder_rail": case.responder.rail,
-        "probe": parameters.probe,
-        "op": parameters.op,
-        "transport": parameters.transport,
-        "size_bytes": parameters.size_bytes,
-        "qps": parameters.qps,
-        "depth": parameters.depth,
-        "cq_moderation": parameters.cq_moderation,
-        "inline_bytes": parameters.inline_bytes,
-        "completion": parameters.completion,
-        "direction": parameters.direction,
-        "loop": parameters.loop,
-        "memory": parameters.memory,
+        **_end_columns(case.initiator, case.responder),
+        **{name: getattr(parameters, name) for name in _PARAMETERS},
         "engine": parameters.engine,
-        "iterations": parameters.iterations,
-        "warmup": parameters.warmup,
+        "ranks": 2,
+        "variant": "",
         "repeat": case.repeat,
         "round": case.round,
     }
 
 
+def _end_columns(initiator: EndpointRef, responder: EndpointRef) -> Row:
+    return {
+        "initiator_host": initiator.host,
+        "initiator_device": initiator.device,
+        "initiator_port": initiator.port,
+        "rail": initiator.rail,
+        "responder_host": responder.host,
+        "responder_device": responder.device,
+        "responder_port": responder.port,
+        "responder_rail": responder.rail,
+    }
+
+
+def _link_columns(link: LinkFacts) -> Row:
+    return {
+        "mtu_bytes": link.mtu_bytes,
+        "traffic_class": link.traffic_class,
+        "initiator_gid_index": link.initiator_gid_index,
+        "responder_gid_index": link.responder_gid_index,
+        "gid_type": link.gid_type,
+        "timeout": link.timeout,
+        "retry_cnt": link.retry_cnt,
+    }
+
+
 def _record_columns(record: Record, *, attempt: int) -> Row:
-    link, initiator = record.link, record.initiator
+    initiator = record.initiator
     return {
         **case_columns(record.case),
         "outcome": record.outcome.value,
@@ -106,16 +179,12 @@ def _record_columns(record: Record, *, attempt: int) -> Row:
         "evidence_note": record.evidence_note,
         "attempt": attempt,
         "started_at": record.started_at,
-        "mtu_bytes": link.mtu_bytes,
-        "traffic_class": link.traffic_class,
-        "initiator_gid_index": link.initiator_gid_index,
-        "responder_gid_index": link.responder_gid_index,
-        "gid_type": link.gid_type,
-        "timeout": link.timeout,
-        "retry_cnt": link.retry_cnt,
+        **_link_columns(record.link),
         "clock": initiator.clock if initiator else "",
         "clock_cost_ns": initiator.clock_cost_ns if initiator else 0.0,
         "inline_used_bytes": initiator.inline_bytes if initiator else 0,
+        "source": "",
+        "tool_version": "",
     }
 
 

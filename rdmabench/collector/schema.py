@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-VERSION = 1  # of the columns: tables of another version are built again
+VERSION = 2  # of the columns: tables of another version are built again
 TIME = "datetime64[us, UTC]"
 
 
@@ -40,7 +40,7 @@ class Metric:
 
 _RUN = (
     Column("run", "category", "name of the run"),
-    Column("fabric", "category", "ib, roce, tcp or rxe"),
+    Column("fabric", "category", "ib, roce, tcp or rxe; imported: empty where nobody said it"),
 )
 
 _CASE = (
@@ -70,6 +70,8 @@ _CASE = (
     Column("engine", "category", "which code timed it"),
     Column("iterations", "int64", "timed messages"),
     Column("warmup", "int64", "messages before them that are dropped"),
+    Column("ranks", "int64", "processes that took part; 2 for a pair, 0: not known"),
+    Column("variant", "category", "imported: what else sets rows of one operation apart"),
     Column("repeat", "int64", "which repeat, from 0"),
     Column("round", "int64", "which round of the schedule, from 0"),
 )
@@ -97,6 +99,8 @@ _RECORD = (
     Column("clock", "category", "the initiator's clock"),
     Column("clock_cost_ns", "float64", "cost of reading it, never subtracted", "ns"),
     Column("inline_used_bytes", "int64", "inline limit that was in force", "B"),
+    Column("source", "str", "imported: file:line of the text; empty: measured here"),
+    Column("tool_version", "category", "imported: version of the tool, as far as its text says"),
 )
 
 TABLES: Mapping[str, tuple[Column, ...]] = {
@@ -183,7 +187,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "events": (
         *_RUN,
         Column("at", TIME, "when it was written"),
-        Column("type", "category", "RunStarted, Notice or RunEnded"),
+        Column("type", "category", "RunStarted, ImportStarted, Notice or RunEnded"),
         Column("severity", "category", "info, warning or error"),
         Column("host", "str", "the node it is about"),
         Column("device", "str", "the device it is about"),
@@ -192,6 +196,13 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     ),
 }
 
+_COLLECTIVE = {
+    "time": "time of one operation; imported: mean over ranks and iterations",
+    "time_min": "smallest time of an iteration",
+    "time_max": "largest time of an iteration",
+    "time_p99": "99th percentile of the iterations' times",
+}
+_PLACES = {"": "", "_in_place": ", in place"}
 _LATENCIES = {
     "min": "smallest latency",
     "mean": "mean latency",
@@ -203,6 +214,34 @@ _LATENCIES = {
     "p99_99": "99.99th percentile of the latency",
     "max": "largest latency",
 }
+_IMPORTED = (
+    Metric("bw_peak", "B/s", "bw_peak_gbps", 8e-9, "best moment; never judged", False),
+    Metric("bw_min", "B/s", "bw_min_gbps", 8e-9, "worst window", lower_is_better=False),
+    Metric("bw_total", "B/s", "bw_total_gbps", 8e-9, "payload over time, all pairs", False),
+    Metric("rate_total", "1/s", "rate_total_mpps", 1e-6, "messages over time, all pairs", False),
+    Metric("messages", "1", "messages", 1.0, "messages of the test", lower_is_better=False),
+    Metric("tps", "1/s", "tps", 1.0, "round trips over time", lower_is_better=False),
+    Metric("cpu_util_pct", "%", "cpu_util_pct", 1.0, "busy share of the host, as perftest has it"),
+    Metric("lat_stdev_printed", "ns", "lat_stdev_printed_us", 1e-3, "as perftest prints it"),
+    Metric("lat_rank_min", "ns", "lat_rank_min_us", 1e-3, "the quickest rank's mean"),
+    Metric("lat_rank_max", "ns", "lat_rank_max_us", 1e-3, "the slowest rank's mean"),
+    Metric("time_rank_min", "ns", "time_rank_min_us", 1e-3, "the quickest rank's mean time"),
+    Metric("time_rank_max", "ns", "time_rank_max_us", 1e-3, "the slowest rank's mean time"),
+)
+_COLLECTIVES = tuple(
+    metric
+    for place, words in _PLACES.items()
+    for metric in (
+        *(
+            Metric(f"{name}{place}", "ns", f"{name}{place}_us", 1e-3, meaning + words)
+            for name, meaning in _COLLECTIVE.items()
+        ),
+        Metric(f"time_cv_pct{place}", "%", f"time_cv_pct{place}", 1.0, "100 stdev / mean" + words),
+        Metric(f"algbw{place}", "B/s", f"algbw{place}_GBps", 1e-9, "size over time" + words, False),
+        Metric(f"busbw{place}", "B/s", f"busbw{place}_GBps", 1e-9, "algbw * factor" + words, False),
+        Metric(f"wrong{place}", "1", f"wrong{place}_elements", 1.0, "wrong elements" + words),
+    )
+)
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -220,6 +259,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("cpu_responder_pct", "%", "cpu_responder_pct", 1.0, "CPU over wall time"),
         Metric("cpu_initiator", "s/GB", "cpu_initiator_s_per_GB", 1.0, "CPU per payload moved"),
         Metric("cpu_responder", "s/GB", "cpu_responder_s_per_GB", 1.0, "CPU per payload moved"),
+        *_IMPORTED,
+        *_COLLECTIVES,
     )
 }
 

@@ -63,8 +63,8 @@ class RunDirectory:
     path: Path
 
     @classmethod
-    def create(cls, results_root: Path, fabric: Fabric, plan: str) -> RunDirectory:
-        """A new, private directory named by time (UTC), fabric and plan.
+    def create(cls, results_root: Path, fabric: Fabric | None, plan: str) -> RunDirectory:
+        """A new, private directory named by time (UTC), fabric (if any) and plan.
 
         Raises:
             StorageError: it cannot be made.
@@ -72,14 +72,15 @@ class RunDirectory:
         make_directory(results_root)
         started = datetime.now(UTC)
         plan_name = _slug(Path(plan).stem) or "plan"
-        name = f"{started:%Y%m%d-%H%M%S}-{fabric.value}-{plan_name}"
+        fabric_name = fabric.value if fabric else ""
+        name = "-".join(filter(None, (f"{started:%Y%m%d-%H%M%S}", fabric_name, plan_name)))
         run = cls(_make_unique(results_root, name))
         for part in PARTS:
             make_directory(run.path / part)
         run.write_info(
             RunInfo(
                 run=run.name,
-                fabric=fabric.value,
+                fabric=fabric_name,
                 plan=plan,
                 status="running",
                 started_at=started.isoformat(timespec="microseconds"),

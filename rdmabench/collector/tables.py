@@ -14,13 +14,32 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rdmabench import wire
 from rdmabench.collector import journal
 from rdmabench.collector.files import make_directory, replace_atomically, storing
-from rdmabench.collector.rows import RecordRows, Row, case_columns, record_rows
+from rdmabench.collector.rows import (
+    RecordRows,
+    Row,
+    case_columns,
+    imported_columns,
+    imported_rows,
+    record_rows,
+)
 from rdmabench.collector.schema import METRICS, TABLES, VERSION, schema, typed
 from rdmabench.collector.store import RunDirectory
 from rdmabench.errors import InputError, StorageError
-from rdmabench.model import Case, Endpoint, NodeFacts, Notice, Record, RunEnded, RunStarted
+from rdmabench.model import (
+    Case,
+    Endpoint,
+    Imported,
+    ImportedCase,
+    ImportStarted,
+    NodeFacts,
+    Notice,
+    Record,
+    RunEnded,
+    RunStarted,
+)
 from rdmabench.wire import Envelope
 
 __all__ = ["FORMATS", "Tables", "build", "export", "load", "schema", "write"]
@@ -58,7 +77,7 @@ def build(run: RunDirectory) -> Tables:
     """
     envelopes = journal.read(run.path)
     bodies = [envelope.body for envelope in envelopes]
-    records = [body for body in bodies if isinstance(body, Record)]
+    records = [body for body in bodies if isinstance(body, (Record, Imported))]
     rows = _all_record_rows(run, records)
     common = _common_columns(run, bodies)
     frames = {
@@ -139,11 +158,15 @@ def _exported(frame: pd.DataFrame, fmt: str) -> bytes:
     return (frame.to_json(orient="records", date_format="iso") + "\n").encode()
 
 
-def _all_record_rows(run: RunDirectory, records: Iterable[Record]) -> list[RecordRows]:
+def _all_record_rows(run: RunDirectory, records: Iterable[Record | Imported]) -> list[RecordRows]:
     attempts: Counter[str] = Counter()
     rows = []
     for record in records:
-        rows.append(record_rows(run, record, attempt=attempts[record.case.id]))
+        attempt = attempts[record.case.id]
+        if isinstance(record, Imported):
+            rows.append(imported_rows(record, attempt=attempt))
+        else:
+            rows.append(record_rows(run, record, attempt=attempt))
         attempts[record.case.id] += 1
     for row in rows:
         last = attempts[row.columns["case"]] - 1
@@ -152,8 +175,8 @@ def _all_record_rows(run: RunDirectory, records: Iterable[Record]) -> list[Recor
 
 
 def _common_columns(run: RunDirectory, bodies: Iterable[Any]) -> Row:
-    started = [body for body in bodies if isinstance(body, RunStarted)]
-    fabric = started[-1].fabric.value if started else run.info().fabric
+    started = [body for body in bodies if isinstance(body, (RunStarted, ImportStarted))]
+    fabric = str(wire.to_plain(started[-1].fabric)) if started else run.info().fabric
     return {"run": run.name, "fabric": fabric}
 
 
@@ -169,16 +192,17 @@ def _case_rows(bodies: Iterable[Any], rows: Iterable[RecordRows]) -> list[Row]:
     ended: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         ended[row.columns["case"]].append(row.columns)
-    cases = {
-        case.id: case
-        for body in bodies
-        for case in ([body] if isinstance(body, Case) else [])
-        + ([body.case] if isinstance(body, Record) else [])
-    }
+    cases: dict[str, Row] = {}
+    for body in bodies:
+        case = body.case if isinstance(body, (Record, Imported)) else body
+        if isinstance(case, Case):
+            cases[case.id] = case_columns(case)
+        elif isinstance(case, ImportedCase):
+            cases[case.id] = imported_columns(case)
     unreached = {"outcome": NOT_REACHED, "reason": "", "evidence": "", "evidence_note": ""}
     names = tuple(unreached)
     return [
-        case_columns(case)
+        case
         | ({name: ended[key][-1][name] for name in names} if key in ended else unreached)
         | {"attempts": len(ended.get(key, ()))}
         for key, case in cases.items()
@@ -205,11 +229,11 @@ def _event_rows(envelopes: Iterable[Envelope]) -> list[Row]:
     return [
         {"at": envelope.at, "type": type(envelope.body).__name__, **_event_columns(envelope.body)}
         for envelope in envelopes
-        if isinstance(envelope.body, (RunStarted, Notice, RunEnded))
+        if isinstance(envelope.body, (RunStarted, ImportStarted, Notice, RunEnded))
     ]
 
 
-def _event_columns(event: RunStarted | Notice | RunEnded) -> Row:
+def _event_columns(event: RunStarted | ImportStarted | Notice | RunEnded) -> Row:
     if isinstance(event, Notice):
         return asdict(event)
     quiet = {"severity": "info", "host": "", "device": "", "remedy": ""}
@@ -217,6 +241,9 @@ def _event_columns(event: RunStarted | Notice | RunEnded) -> Row:
         verb = "resumed" if event.resumed else "started"
         text = f"{verb}: plan {event.plan}, {event.case_count} cases on {len(event.hosts)} hosts"
         return {**quiet, "text": text}
+    if isinstance(event, ImportStarted):
+        names = ", ".join(each.name for each in event.files)
+        return {**quiet, "text": f"imported: {event.tool} output from {names}"}
     text = (
         f"{event.status}: {event.measured} measured, {event.failed} failed, "
         f"{event.unsupported} unsupported, {event.skipped} skipped"

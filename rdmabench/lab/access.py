@@ -17,13 +17,16 @@ from rdmabench.lab.state import NodeState
 INVENTORY = "inventory.yml"
 _IDENTITY = "id_ed25519"  # from this machine to the nodes
 _PEER_IDENTITY = "peer_ed25519"  # between the nodes, for mpirun
+_FOR_EVER_S = 1_000_000_000
 _KNOWN_HOSTS = "known_hosts"
 _PORTS = range(
     20000, 32000
 )  # below the ephemeral ports, so that a stopped node finds its own again
 
 
-def write_all(directory: Path, nodes: Sequence[NodeState]) -> None:
+def write_all(
+    directory: Path, nodes: Sequence[NodeState], *, virtual_time: bool = False
+) -> None:
     """Keys of a new lab, known_hosts and the inventory."""
     for stem in (_IDENTITY, _PEER_IDENTITY, *(f"{node.name}.host_key" for node in nodes)):
         _make_key(directory / stem)
@@ -31,11 +34,14 @@ def write_all(directory: Path, nodes: Sequence[NodeState]) -> None:
         f"[127.0.0.1]:{node.ssh_port} {_public_key(directory, node)}\n" for node in nodes
     )
     (directory / _KNOWN_HOSTS).write_text(known_hosts, encoding="ascii")
-    text = inventory_text(directory, nodes)
+    text = inventory_text(directory, nodes, virtual_time=virtual_time)
     (directory / INVENTORY).write_text(text, encoding="utf-8")
 
 
-def inventory_text(directory: Path, nodes: Sequence[NodeState]) -> str:
+def inventory_text(
+    directory: Path, nodes: Sequence[NodeState], *, virtual_time: bool = False
+) -> str:
+    """The lab as an Ansible inventory; an idle node's virtual clock runs ahead of everyone's."""
     common = shlex.join(_options(directory))
     hosts = {
         node.name: {
@@ -48,7 +54,10 @@ def inventory_text(directory: Path, nodes: Sequence[NodeState]) -> str:
         }
         for node in nodes
     }
-    return yaml.safe_dump({"rdma": {"hosts": hosts}}, sort_keys=False, width=1000)
+    group: dict[str, object] = {"hosts": hosts}
+    if virtual_time:
+        group["vars"] = {"rdma_silence_limit_s": _FOR_EVER_S}
+    return yaml.safe_dump({"rdma": group}, sort_keys=False, width=1000)
 
 
 def ssh_argv(directory: Path, node: NodeState) -> tuple[str, ...]:

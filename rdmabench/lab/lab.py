@@ -167,7 +167,7 @@ def _create(directory: Path, options: LabOptions, progress: Callable[[str], None
     with ExitStack() as on_failure:
         on_failure.callback(lambda: _end_all(directory, lab))
         state.save(directory, lab)
-        access.write_all(directory, nodes)
+        access.write_all(directory, nodes, virtual_time=lab.icount)
         for node in nodes:
             files = access.node_files(directory, node, nodes)
             initrd.write(directory / f"{node.name}.initrd", built.initrd, files)

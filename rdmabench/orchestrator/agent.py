@@ -15,6 +15,8 @@ from rdmabench.model import NodeFacts
 SILENCE_LIMIT_S = 60.0
 _READ_SLICE_S = 3600.0
 _LOG_TAIL_BYTES = 2000
+_CANCEL_LIMIT_S = 5.0
+_NOT_STARTED = (126, 127)  # the shell's: found and not executable, not found
 
 
 class Process(Protocol):
@@ -46,12 +48,20 @@ class Agent:
         self._seq = 0
         self._lost: HostError | None = None
         self._closing = threading.Event()
+        self._beat_s = SILENCE_LIMIT_S / 4
         threading.Thread(target=self._listen, daemon=True, name=f"listen {host}").start()
         threading.Thread(target=self._beat, daemon=True, name=f"beat {host}").start()
 
-    def hello(self, env: Mapping[str, str], *, deadline_s: float) -> NodeFacts:
+    def hello(
+        self,
+        env: Mapping[str, str],
+        *,
+        deadline_s: float,
+        silence_limit_s: float = SILENCE_LIMIT_S,
+    ) -> NodeFacts:
         """First exchange: the node's facts."""
-        request = wire.Hello(host=self.host, silence_limit_s=SILENCE_LIMIT_S, env=env)
+        request = wire.Hello(host=self.host, silence_limit_s=silence_limit_s, env=env)
+        self._beat_s = silence_limit_s / 4
         answer: wire.Welcome = self.ask(request, deadline_s=deadline_s)
         return answer.facts
 
@@ -95,11 +105,16 @@ class Agent:
         try:
             return future.result(timeout=deadline_s)
         except TimeoutError as exc:
-            raise DeadlineError(
-                f"no answer to {type(body).__name__} within {deadline_s:.0f} s",
-                host=self.host,
-                remedy=f"see {self._log}",
-            ) from exc
+            raise self.too_late(body, deadline_s) from exc
+
+    def too_late(self, body: Any, deadline_s: float) -> DeadlineError:
+        """The error for a worker that is there and has not answered."""
+        return DeadlineError(
+            f"the worker did not answer {type(body).__name__} within {deadline_s:.0f} s",
+            host=self.host,
+            remedy=f"see whether the node hangs or is overloaded (`dmesg`, `top`); {self._log} "
+            "has what the worker said",
+        )
 
     def close(self) -> None:
         """End the worker: by its end of input, which it hears even while a loop runs."""
@@ -143,13 +158,21 @@ class Agent:
         status = self._process.exit_status
         said = self._log_tail() or noise.decode(errors="replace").strip()[-300:]
         detail = f"; its last words: {said}" if said else ""
+        if status in _NOT_STARTED:
+            return WorkerLostError(
+                f"the worker did not start (status {status}){detail}",
+                host=self.host,
+                remedy="install Python 3.9 or later there, or point ansible_python_interpreter at "
+                "it",
+            )
         if status is not None and status >= 0:
-            how = f"the worker ended with status {status}{detail}"
-            return WorkerLostError(how, host=self.host, remedy=f"see {self._log}")
+            how = f"the worker ended by itself with status {status}{detail}"
+            return WorkerLostError(how, host=self.host, remedy=f"{self._log} has all that it said")
         return WorkerLostError(
             f"the connection to the node ended while its worker was needed{detail}",
             host=self.host,
-            remedy="see whether the node is up and reachable; then go on with --resume",
+            remedy="see whether the node is up and reachable (`dmesg` there tells of a worker that "
+            "was killed for memory)",
         )
 
     def _log_tail(self) -> str:
@@ -160,7 +183,7 @@ class Agent:
         return " | ".join(text.strip().splitlines()[-3:])
 
     def _beat(self) -> None:
-        while not self._closing.wait(SILENCE_LIMIT_S / 4):
+        while not self._closing.wait(min(self._beat_s, SILENCE_LIMIT_S / 4)):
             if self._lost is not None:
                 return
             self.tell(wire.Heartbeat())
@@ -185,17 +208,30 @@ def ask_both(
     Raises:
         HostError: the first failure, or that of the worker which did not answer in time.
     """
-    futures = [agent.send(body) for agent, body in requests]
+    futures: list[Future[Any]] = []
+    try:
+        for agent, body in requests:
+            futures.append(agent.send(body))
+    except HostError:
+        _tell_all(requests, on_failure, futures)
+        raise
     _done, late = wait(futures, timeout=deadline_s, return_when=FIRST_EXCEPTION)
-    failed = [f for f in futures if f.done() and f.exception() is not None]
+    failed = [future for future in futures if future.done() and future.exception() is not None]
     if failed or late:
-        for (agent, _body), message in zip(requests, on_failure, strict=False):
-            agent.tell(message)
-        if on_failure:
-            wait(futures, timeout=5.0)
+        _tell_all(requests, on_failure, futures)
     if failed:
         failed[0].result()
-    return [
-        agent.wait_for(future, body, deadline_s=0.0)
-        for future, (agent, body) in zip(futures, requests, strict=True)
-    ]
+    for future, (agent, body) in zip(futures, requests, strict=True):
+        if future in late:
+            raise agent.too_late(body, deadline_s)
+    return [future.result() for future in futures]
+
+
+def _tell_all(
+    requests: Sequence[tuple[Agent, Any]], messages: Sequence[Any], futures: Sequence[Future[Any]]
+) -> None:
+    """Tell every worker, and give those that were asked a moment to end what they do."""
+    for (agent, _body), message in zip(requests, messages, strict=False):
+        agent.tell(message)
+    if messages:
+        wait(futures, timeout=_CANCEL_LIMIT_S)

@@ -21,7 +21,7 @@ from rdmabench.errors import SetupError
 
 ZIPAPP = "worker.pyz"
 HOTLOOP = "hotloop.so"
-_MODULES = ("__init__.py", "errors.py", "units.py", "model.py", "wire.py")
+_MODULES = ("__init__.py", "errors.py", "units.py", "model.py", "audit.py", "wire.py")
 _MAIN = "from rdmabench.worker.main import main\n\nmain()\n"
 _FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wconversion", "-Wshadow")
 _COMPILE_LIMIT_S = 120
@@ -80,16 +80,22 @@ def hotloop_path(machine: str) -> Path:
     """The compiled loops for a machine type, from the cache or made now.
 
     Raises:
-        SetupError: no compiler, no verbs headers, or the compiler refused.
+        SetupError: no compiler, no verbs headers, the compiler refused, or no place to keep it.
     """
     source = resources.files("rdmabench") / "worker" / "hotloop"
     texts = {name: (source / name).read_bytes() for name in _c_files(source)}
     digest = hashlib.sha256(b"".join(texts[name] for name in sorted(texts)))
     digest.update(" ".join((*_FLAGS, machine)).encode())
-    target = _cache() / f"hotloop-{machine}-{digest.hexdigest()[:16]}.so"
-    with _Locked(target.with_suffix(".lock")):
-        if not target.exists():
-            _compile(texts, machine, target)
+    try:
+        target = _cache() / f"hotloop-{machine}-{digest.hexdigest()[:16]}.so"
+        with _Locked(target.with_suffix(".lock")):
+            if not target.exists():
+                _compile(texts, machine, target)
+    except OSError as exc:
+        raise SetupError(
+            f"the timed loops for {machine} cannot be kept: {exc}",
+            remedy="point XDG_CACHE_HOME at a directory that can be written",
+        ) from exc
     return target
 
 
@@ -126,13 +132,16 @@ def _compile(texts: dict[str, bytes], machine: str, target: Path) -> None:
             (work / file).write_bytes(text)
         made = work / HOTLOOP
         sources = [str(work / file) for file in sorted(texts) if file.endswith(".c")]
-        done = subprocess.run(
-            [compiler, *_FLAGS, *sources, "-o", str(made)],
-            capture_output=True,
-            text=True,
-            timeout=_COMPILE_LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [compiler, *_FLAGS, *sources, "-o", str(made)],
+                capture_output=True,
+                text=True,
+                timeout=_COMPILE_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as exc:
+            raise SetupError(f"{compiler} did not end within {_COMPILE_LIMIT_S} s") from exc
         if done.returncode:
             raise SetupError(
                 f"the timed loops do not compile for {machine}: {done.stderr.strip()[:600]}",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdmabench.errors import HostError
+from rdmabench.errors import HostError, StorageError
 from rdmabench.model import Endpoint, Fabric, Host, NodeFacts
 from rdmabench.orchestrator import bundle
 from rdmabench.orchestrator.agent import Agent
-from rdmabench.orchestrator.ssh import Connection, SshOptions
+from rdmabench.orchestrator.ssh import Connection, RemoteProcess, SshOptions
 from rdmabench.wire import EndpointList, ListEndpoints
 
 BASE = ".cache/rdmabench"
@@ -20,11 +21,13 @@ _COMMAND_LIMIT_S = 30.0
 # their own: refuses a directory of another user or open to others, and files other than those sent.
 _BOOTSTRAP = (
     "import hashlib,os,runpy,sys; d,h=sys.argv[1:3]; "
+    "sys.version_info >= (3,9) or "
+    'sys.exit("the worker needs Python 3.9 or later, this is "+sys.version.split()[0]); '
     'f=[os.path.join(d,n) for n in ("worker.pyz","hotloop.so")]; s=os.stat(d); '
     'b=hashlib.sha256(); [b.update(open(n,"rb").read()) for n in f]; '
     "ok=s.st_uid==os.getuid() and s.st_mode&0o22==0 and b.hexdigest()==h; "
     'ok or sys.exit("the worker in "+d+" is not the one that was sent: remove it"); '
-    'sys.argv=[f[0],"--hotloop",f[1],"--sha256",h]; runpy.run_path(f[0],run_name="__main__")'
+    'sys.argv=[f[0],"--hotloop",f[1],"--sha256",h]+sys.argv[3:]; runpy.run_path(f[0],run_name="__main__")'
 )
 
 
@@ -81,13 +84,25 @@ def _start(connection: Connection, host: Host, logs: Path) -> tuple[Agent, NodeF
     directory = directory_of(made.sha256)
     _push(connection, made, directory)
     log = logs / f"{_file_name(host.name)}.log"
-    argv = (host.python, "-I", "-c", _BOOTSTRAP, directory, made.sha256)
-    agent = Agent(connection.start(argv, stderr_log=log), host=host.name, log=log)
+    silence = ("--silence-limit-s", f"{host.silence_limit_s:g}")
+    argv = (host.python, "-I", "-c", _BOOTSTRAP, directory, made.sha256, *silence)
+    agent = Agent(_started(connection, argv, log), host=host.name, log=log)
     try:
-        return agent, agent.hello(dict(host.env), deadline_s=_HELLO_LIMIT_S)
+        return agent, agent.hello(
+            dict(host.env), silence_limit_s=host.silence_limit_s, deadline_s=_HELLO_LIMIT_S
+        )
     except BaseException:
         agent.close()
         raise
+
+
+def _started(connection: Connection, argv: Sequence[str], log: Path) -> RemoteProcess:
+    try:
+        return connection.start(argv, stderr_log=log)
+    except OSError as exc:
+        raise StorageError(
+            f"{log}: {exc.strerror or exc}", remedy="free space, or choose another --results"
+        ) from exc
 
 
 def _machine(connection: Connection) -> str:

@@ -65,6 +65,7 @@ class _Variables(BaseModel):
     rdma_torch_python: str = ""
     rdma_env: Annotated[dict[str, str], BeforeValidator(_texts)] = {}
     rdma_rack: Text = ""
+    rdma_silence_limit_s: float = Field(60.0, ge=10, le=1e9)
 
 
 _OURS = tuple(name for name in _Variables.model_fields if name.startswith("rdma_"))
@@ -116,6 +117,7 @@ def host_of(name: str, variables: Mapping[str, object], *, source: str) -> Host:
         torch_python=found.rdma_torch_python,
         env=found.rdma_env,
         rack=found.rdma_rack,
+        silence_limit_s=found.rdma_silence_limit_s,
     )
 
 

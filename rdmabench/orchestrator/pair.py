@@ -13,7 +13,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rdmabench import fabrics, wire
-from rdmabench.errors import ConnectError, HostError, UnsupportedError, WorkerLostError
+from rdmabench.errors import (
+    ConnectError,
+    HostError,
+    ProbeError,
+    UnsupportedError,
+    WorkerLostError,
+)
 from rdmabench.model import (
     Case,
     Endpoint,
@@ -80,7 +86,7 @@ class PairRun:
         self._facts = LinkFacts()
         self._opened = 0
         self._failures: list[HostError] = []
-        self._lost: HostError | None = None
+        self.lost: HostError | None = None  # the end of a node, once it came
 
     def run(self, cases: Sequence[Case], keep: Callable[[Record], None]) -> None:
         """Measure every case and hand each record on as soon as it is there."""
@@ -97,12 +103,12 @@ class PairRun:
 
     def _given_up(self, case: Case) -> Record | None:
         """A record without a try, once a node is lost or case after case has failed."""
-        if self._lost is not None:
-            why = f"not tried: {self._lost}"
+        if self.lost is not None:
+            why = f"not tried: {self.lost.brief}"
         elif len(self._failures) >= _FAILURES_IN_A_ROW:
             why = (
-                f"not tried: {len(self._failures)} cases of this pair failed in a row, the last: "
-                f"{self._failures[-1]}"
+                f"not tried: {len(self._failures)} cases of this pair failed in a row; the last: "
+                f"{self._failures[-1].brief}"
             )
         else:
             return None
@@ -118,8 +124,9 @@ class PairRun:
             return self._without_numbers(case, Outcome.UNSUPPORTED, exc, started)
         except HostError as exc:
             self._close()
+            self._name_the_peer(exc)
             self._failures.append(exc)
-            self._lost = exc if isinstance(exc, (WorkerLostError, ConnectError)) else None
+            self.lost = exc if isinstance(exc, (WorkerLostError, ConnectError)) else None
             return self._without_numbers(case, Outcome.FAILED, exc, started)
         self._failures.clear()
         verdict = fabrics.judge(self._fabric, case, self._facts, reports)
@@ -134,10 +141,29 @@ class PairRun:
             evidence_note=verdict.note,
         )
 
+    def _name_the_peer(self, exc: HostError) -> None:
+        """A worker does not know the name of the peer that left it waiting."""
+        peer = next((end for end in self._ends if end.node.host.name != exc.host), None)
+        if peer is None or exc.remedy or not isinstance(exc, ProbeError):
+            return
+        there = f" ({peer.endpoint.address})" if peer.endpoint.address else ""
+        exc.remedy = (
+            f"look at {peer.endpoint.label}{there} and the path to it: is its port up, "
+            f"{fabrics.path_hint(self._fabric)}"
+        )
+
     def _without_numbers(self, case: Case, outcome: Outcome, why: HostError, at: str) -> Record:
         return Record(case=case, outcome=outcome, reason=str(why), started_at=at, link=self._facts)
 
     def _open(self) -> None:
+        """Connect the two ends; a link that did not come up is taken down again."""
+        try:
+            self._connect()
+        except HostError:
+            self._close()
+            raise
+
+    def _connect(self) -> None:
         self._opened += 1
         first, second = self._ends
         link = f"{first.endpoint.label}>{second.endpoint.label}#{self._opened}"

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from rdmabench.errors import DeviceError, HostError, InputError, StorageError
+from rdmabench.errors import (
+    DeviceError,
+    HostError,
+    InputError,
+    RdmabenchError,
+    StorageError,
+)
 from rdmabench.model import (
     Case,
     Endpoint,
@@ -21,6 +27,7 @@ from rdmabench.model import (
     Outcome,
     Record,
     RunEnded,
+    Samples,
 )
 from rdmabench.orchestrator import deploy, plan, schedule
 from rdmabench.orchestrator.deploy import Node
@@ -65,6 +72,8 @@ class Request:
     clean: bool = False
     lab: bool = False
     finished: frozenset[str] = frozenset()
+    known: tuple[Endpoint, ...] = ()
+    """Of an earlier session: names the cases of a host that does not answer in this one."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +149,26 @@ def planned_refs(hosts: Sequence[Host], found: Iterable[Endpoint] = ()) -> list[
     return refs
 
 
+def check(request: Request) -> None:
+    """What can be refused before a node is touched.
+
+    Raises:
+        InputError: too few hosts, or pairs that cannot be made of them.
+    """
+    if len(request.hosts) < 2:
+        raise InputError(
+            f"a sweep needs at least two hosts, and there is {len(request.hosts)}",
+            remedy="name more hosts in the inventory, or widen --limit",
+        )
+    if "/" not in request.pairs:  # devices are known when the nodes have answered
+        schedule.pairs(request.pairs, planned_refs(request.hosts))
+
+
 class Sweep:
     """One run of a request."""
 
     def __init__(self, request: Request, outlet: Outlet) -> None:
-        if len(request.hosts) < 2:
-            raise InputError(
-                f"a sweep needs at least two hosts, and there is {len(request.hosts)}",
-                remedy="name more hosts in the inventory, or widen --limit",
-            )
+        check(request)
         self._request = request
         self._outlet = outlet
         self._stopping = threading.Event()
@@ -199,7 +219,7 @@ class Sweep:
         if len(self._nodes) < 2:
             raise HostError(
                 f"{len(self._nodes)} of {len(request.hosts)} nodes can take part, and it takes two",
-                remedy="see the errors above; nothing was measured",
+                remedy="mend what the errors above name; no case was measured",
             )
 
     def _one_up(self, host: Host) -> None:
@@ -211,21 +231,26 @@ class Sweep:
             outlet.append(endpoint)
         outlet.progress.node_up(node)
 
-    def _lose(self, host: str, error: Exception) -> None:
-        self._lost.setdefault(host, str(error))
+    def _lose(self, host: str, error: RdmabenchError, *, said: bool = False) -> None:
+        """Note, once, why a host takes part no longer; `said`: the user has read it already."""
+        why = error.what
+        if self._lost.setdefault(host, why) is not why:
+            return
         notice = Notice(
             severity="error",
-            text=getattr(error, "what", str(error)),
+            text=error.what,
             host=host,
-            device=getattr(error, "device", ""),
-            remedy=getattr(error, "remedy", ""),
+            device=error.device,
+            remedy=error.remedy,
         )
         self._outlet.append(notice)
-        self._outlet.progress.noticed(notice)
+        if not said:
+            self._outlet.progress.noticed(notice)
 
     def _measure(self) -> None:
         request, outlet = self._request, self._outlet
         found = [e for node in self._nodes.values() for e in node.endpoints]
+        found += [e for e in request.known if e.host not in self._nodes]
         rounds = schedule.pairs(request.pairs, planned_refs(request.hosts, found))
         per_pair = len(cases_of(request, rounds[0][0], 0))
         total = per_pair * sum(len(pairs) for pairs in rounds)
@@ -267,15 +292,18 @@ class Sweep:
                     reason = f"{ref.host} does not take part: {self._lost[ref.host]}"
                     self._keep(Record(case=case, outcome=Outcome.SKIPPED, reason=reason))
                 return
-        PairRun(
+        pair = PairRun(
             fabric=self._request.fabric,
             initiator=self._end(first.initiator),
             responder=self._end(first.responder),
             parameters=plan.link_parameters(self._request.plan, cases),
             engine=self._request.engine,
-            keep_samples=self._outlet.keep_samples,
+            keep_samples=self._keep_samples,
             stopping=self._stopping,
-        ).run(cases, self._keep)
+        )
+        pair.run(cases, self._keep)
+        if pair.lost is not None and not self._stopping.is_set():
+            self._lose(pair.lost.host, pair.lost, said=True)
 
     def _end(self, ref: EndpointRef) -> End:
         node = self._nodes[ref.host]
@@ -284,12 +312,22 @@ class Sweep:
                 return End(node=node, endpoint=endpoint)
         raise DeviceError("the endpoint is gone", host=ref.host, device=ref.device)
 
-    def _keep(self, record: Record) -> None:
+    def _keep_samples(self, case_id: str, raw: bytes, samples: Samples) -> Samples:
+        with self._stopping_when_full():
+            return self._outlet.keep_samples(case_id, raw, samples)
+
+    @contextlib.contextmanager
+    def _stopping_when_full(self) -> Iterator[None]:
+        """The other pairs of the round stop too: their results could not be kept either."""
         try:
-            self._outlet.append(record)
+            yield
         except StorageError:
             self._stopping.set()
             raise
+
+    def _keep(self, record: Record) -> None:
+        with self._stopping_when_full():
+            self._outlet.append(record)
         self._tally.add(record.outcome)
         self._outlet.progress.recorded(record)
 

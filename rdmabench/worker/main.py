@@ -33,7 +33,7 @@ from rdmabench.worker.session import Bench, LinkSession
 from rdmabench.worker.sysfs import RealTree, Tree
 
 _log = logging.getLogger("rdmabench.worker")
-_FIRST_HELLO_LIMIT_S = 60.0
+_SILENCE_LIMIT_S = 60.0
 _CLOSING_LIMIT_S = 3.0
 _SCRATCH_PREFIX = "rdmabench-"
 
@@ -62,7 +62,14 @@ class _Lane(threading.Thread):
 class Worker:
     """One node's end of the control connection."""
 
-    def __init__(self, *, tree: Tree, hotloop_path: Optional[Path], sha256: str) -> None:
+    def __init__(
+        self,
+        *,
+        tree: Tree,
+        hotloop_path: Optional[Path],
+        sha256: str,
+        silence_limit_s: float,
+    ) -> None:
         self._tree = tree
         self._hotloop_path = hotloop_path
         self._sha256 = sha256
@@ -71,7 +78,7 @@ class Worker:
         self._control = _Lane("control")
         self._control.start()
         self._heard = time.monotonic()
-        self._silence_limit_s = _FIRST_HELLO_LIMIT_S
+        self._silence_limit_s = silence_limit_s
         self._bench: Optional[Bench] = None
         self._pyverbs_missing = ""
         self._leaving = False
@@ -138,6 +145,8 @@ class Worker:
             raise ProtocolError("the first message must be Hello")
         if isinstance(body, wire.ListEndpoints):
             return self._endpoints(self._bench, body)
+        if isinstance(body, wire.Audit):
+            return self._audit(self._bench, body)
         if isinstance(body, wire.OpenLink):
             return self._open(self._bench, lane, body)
         if isinstance(body, wire.CloseLink):
@@ -184,6 +193,18 @@ class Worker:
         return wire.EndpointList(
             device.list_endpoints(request, host=bench.host, tree=self._tree, query=query)
         )
+
+    def _audit(self, bench: Bench, request: wire.Audit) -> wire.AuditReport:
+        from rdmabench.worker import audit
+        from rdmabench.worker.tools import RealTools
+
+        query: device.QueryPort = device.no_verbs
+        if not self._pyverbs_missing:
+            from rdmabench.worker.verbs import query_port
+
+            query = query_port
+        sources = audit.Sources(self._tree, RealTools(), query, self._pyverbs_missing)
+        return wire.AuditReport(audit.gather(request.ports, sources, host=bench.host))
 
     @staticmethod
     def _open(bench: Bench, lane: _Lane, request: wire.OpenLink) -> wire.LinkOpened:
@@ -281,6 +302,7 @@ def main(argv: Optional[list[str]] = None) -> None:
     parser = argparse.ArgumentParser(prog="rdmabench-worker")
     parser.add_argument("--hotloop", type=Path)
     parser.add_argument("--sha256", default="")
+    parser.add_argument("--silence-limit-s", type=float, default=_SILENCE_LIMIT_S)
     parser.add_argument("--root", type=Path, default=Path("/"))
     options = parser.parse_args(argv)
     logging.basicConfig(
@@ -290,7 +312,10 @@ def main(argv: Optional[list[str]] = None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _on_signal)
     worker = Worker(
-        tree=RealTree(options.root), hotloop_path=options.hotloop, sha256=options.sha256
+        tree=RealTree(options.root),
+        hotloop_path=options.hotloop,
+        sha256=options.sha256,
+        silence_limit_s=options.silence_limit_s,
     )
     status = 1
     try:

@@ -12,6 +12,9 @@ class Tree(Protocol):
     def read(self, path: str) -> str:
         """The text of a file, stripped."""
 
+    def read_bytes(self, path: str) -> bytes:
+        """A file as it is."""
+
     def names(self, path: str) -> list[str]:
         """What a directory holds, sorted; empty where there is none."""
 
@@ -31,6 +34,10 @@ class RealTree:
     def read(self, path: str) -> str:
         """As `Tree.read`."""
         return self._path(path).read_text(encoding="utf-8", errors="replace").strip()
+
+    def read_bytes(self, path: str) -> bytes:
+        """As `Tree.read_bytes`."""
+        return self._path(path).read_bytes()
 
     def names(self, path: str) -> list[str]:
         """As `Tree.names`."""

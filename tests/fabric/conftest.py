@@ -1,4 +1,4 @@
-"""The real thing: the public commands against two lab nodes, whose soft-RoCE devices are the kernel's.
+"""The real thing: the public commands against two lab nodes with the kernel's soft RoCE.
 
 One lab for the whole session, with a state directory of its own; a lab that somebody works with is
 neither used nor ended.

@@ -1,4 +1,4 @@
-"""Sweeps that are broken off: what was measured stays, nothing runs on, `--resume` does the rest."""
+"""Sweeps that break off: what was measured stays, nothing runs on, `--resume` does the rest."""
 
 from __future__ import annotations
 

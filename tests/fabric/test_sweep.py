@@ -55,9 +55,11 @@ def test_json_on_stdout_is_alone_there_and_the_table_shows_the_same_rows(
     swept: tuple[Cli, Ended],
 ) -> None:
     cli, ended = swept
-    rows = json.loads(ended.stdout)
-    assert {(row["probe"], row["op"]) for row in rows} == WHAT
-    assert {row["evidence"] for row in rows} == {"proved"}
+    said = json.loads(ended.stdout)
+    assert (said["run"], said["fabric"], said["status"]) == (cli.run.path.name, "rxe", "done")
+    assert said["not_measured"] == []
+    assert {(row["probe"], row["op"]) for row in said["rows"]} == WHAT
+    assert {row["evidence"] for row in said["rows"]} == {"proved"}
     shown = cli("runs", "show", "latest")
     assert shown.status == 0, shown.stderr
     latency, bandwidth = shown.stdout.split("\nBandwidth\n")
@@ -152,9 +154,13 @@ def test_a_dry_run_prints_the_plan_without_a_node(cli: Cli, lab: Lab, tmp_path: 
     asked = ("--fabric", "rxe", "--plan", plan, "--dry-run", "--format", "json")
     ended = cli.sweep(*asked, inventory=inventory)
     assert ended.status == 0, ended.stderr
-    rows = json.loads(ended.stdout)
-    assert [(row["initiator"], row["responder"]) for row in rows] == [("node1", "node2")] * 4
-    assert {(row["probe"], row["op"]) for row in rows} == WHAT
+    would = json.loads(ended.stdout)
+    assert would["hosts"] == ["node1", "node2"]
+    assert (would["repeats"], would["cases"]) == (3, 12)
+    assert [[(a.split("/")[0], b.split("/")[0]) for a, b in each] for each in would["rounds"]] == [
+        [("node1", "node2")]
+    ]
+    assert {(row["probe"], row["op"]) for row in would["measurements"]} == WHAT
     assert "2 hosts, 1 rounds, 12 cases" in ended.stderr
     assert "nothing was touched" in ended.stderr
     assert not cli.results.exists()

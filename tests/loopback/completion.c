@@ -1,4 +1,4 @@
-/* Completion queues: what is due on the QPs attached to one, by polling, by event or by the reader. */
+/* Completion queues: what is due on the QPs attached to one, polled or told of by an event. */
 #define _GNU_SOURCE
 #include "loopback.h"
 

@@ -63,7 +63,7 @@ static uint64_t monotonic_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* The pair of readings with the least time between them, of a few: one interruption spoils nothing. */
+/* Of a few pairs of readings the one with the least time between: an interruption spoils none. */
 static void read_clocks(uint64_t *tick, uint64_t *ns)
 {
     uint64_t best = UINT64_MAX;

@@ -5,8 +5,8 @@
  * the responder's registered memory and writes the receive completion, each with the time at which
  * it counts. So, as with a real NIC, nothing waits for the other side to call anything.
  *
- * One directory (LOOPBACK_RUN) is one fabric. It holds a file for the fabric (clock, QP numbers), one
- * per process (its keys) and one per QP (its receive queue).
+ * One directory (LOOPBACK_RUN) is one fabric. It holds a file for the fabric (clock, QP numbers),
+ * one per process (its keys) and one per QP (its receive queue).
  */
 #ifndef LOOPBACK_H
 #define LOOPBACK_H
@@ -55,8 +55,8 @@ struct key_entry {
     uint64_t file_offset;  /* of shared_start in memory_fd */
 };
 
-/* What the engine is to be woken for: nothing (it is awake), an armed CQ, any work of its own process,
- * or that and what arrives. */
+/* What the engine is to be woken for: nothing (it is awake), an armed CQ, any work of its own
+ * process, or that and what arrives. */
 enum alert { ALERT_NONE, ALERT_PACING, ALERT_IDLE, ALERT_ARMED };
 
 struct process_shared {
@@ -248,6 +248,22 @@ static inline struct receive_slot *slot_of(struct qp_shared *qp, uint64_t index)
     return (struct receive_slot *)(qp->slots + (index & qp->slot_mask) * qp->slot_stride);
 }
 
+static inline struct send_entry *send_at(const struct loopback_qp *qp, uint64_t index)
+{
+    return &qp->sends[index & qp->send_mask];
+}
+
+static inline bool is_response(const struct send_entry *entry)
+{
+    return entry->opcode == IBV_WR_RDMA_READ || entry->opcode == IBV_WR_ATOMIC_CMP_AND_SWP
+           || entry->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static inline bool is_plain_write(const struct send_entry *entry)
+{
+    return entry->opcode == IBV_WR_RDMA_WRITE;
+}
+
 /* fabric.c */
 int fabric_open(void);
 void *fabric_create(const char *name, size_t size);
@@ -269,12 +285,26 @@ bool memory_read(const struct process *process, const struct span *from, void *t
 void memory_place(char *to, const char *from, size_t length);
 void memory_map_all(struct process *process, uint32_t pd);
 
-/* transfer.c */
-int qp_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
-int qp_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* peer.c */
 void qp_connect(struct loopback_qp *qp, uint64_t now);
 void qp_disconnect(struct loopback_qp *qp);
+bool peer_answers(struct loopback_qp *qp, uint64_t now);
+double peer_retry_ns(const struct loopback_qp *qp);
+double peer_rnr_ns(uint32_t code);
+
+/* transfer.c */
+enum step { STEP_DONE, STEP_WAIT };
+
 void qp_fail(struct loopback_qp *qp);
+enum step qp_execute(struct loopback_qp *qp, struct send_entry *entry, uint64_t now);
+int qp_local_spans(const struct loopback_qp *qp, struct send_entry *entry, unsigned int access,
+                   struct span spans[LOOPBACK_MAX_SGE]);
+bool qp_remote_span(const struct loopback_qp *qp, const struct send_entry *entry,
+                    unsigned int access, struct span *span);
+
+/* post.c */
+int qp_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int qp_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 void qp_progress(struct loopback_qp *qp, uint64_t now);
 bool qp_has_deferred(const struct loopback_qp *qp);
 

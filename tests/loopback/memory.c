@@ -2,9 +2,10 @@
  * Registered memory.
  *
  * Whole pages of private anonymous memory are moved to a memory file when they are registered, so
- * that a peer can map them and a write is a copy. The rest of a region (parts of a page at its ends,
- * files, huge pages) is copied by the kernel with process_vm_readv and process_vm_writev: slower
- * and less even, but right. Deregistering the last region of such pages makes them private again.
+ * that a peer can map them and a write is a copy. The rest of a region (parts of a page at its
+ * ends, files, huge pages) is copied by the kernel with process_vm_readv and process_vm_writev:
+ * slower and less even, but right. Deregistering the last region of such pages makes them private
+ * again.
  */
 #define _GNU_SOURCE
 #include "loopback.h"
