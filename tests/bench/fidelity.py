@@ -275,16 +275,25 @@ class Lab:
             node.close(clean=True)
 
 
-def compare(bed: Bed, rounds: int) -> Iterator[Row]:
-    """Round by round, and within a round test by test, the two instruments in changing order."""
-    ours: dict[str, list[float]] = {test.what: [] for test in bed.tests()}
-    theirs: dict[str, list[float]] = {test.what: [] for test in bed.tests()}
+Values = dict[str, list[float]]
+
+
+def measure(bed: Bed, rounds: int) -> tuple[Values, Values]:
+    """Ours and perftest's: round by round, test by test, the two in changing order."""
+    ours: Values = {test.what: [] for test in bed.tests()}
+    theirs: Values = {test.what: [] for test in bed.tests()}
     for number in range(rounds):
         print(f"{bed.name}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         for test in bed.tests():
             order = [(ours, bed.ours), (theirs, bed.theirs)]
-            for values, measure in order if number % 2 else order[::-1]:
-                values[test.what].append(measure(test))
+            for values, instrument in order if number % 2 else order[::-1]:
+                values[test.what].append(instrument(test))
+    return ours, theirs
+
+
+def compare(bed: Bed, rounds: int) -> Iterator[Row]:
+    """The ratio of medians over the rounds for each test."""
+    ours, theirs = measure(bed, rounds)
     for test in bed.tests():
         mine, other = ours[test.what], theirs[test.what]
         interval = ratio_interval(other, mine)

@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdmabench import wire
-from tests.bench.fidelity import Native, case_of, compare, link_of, value_of
+from tests.bench.fidelity import Native, case_of, link_of, measure, value_of
 from tests.bench.perftest import Yardstick, median
 from tests.duo import samples_of
 
 pytestmark = pytest.mark.native
 
-ROUNDS = 5
+MOST_ROUNDS = 30
 TESTS = [Yardstick(op, "lat", 2, 1, 5_000, 500) for op in ("send", "write", "read")]
 
 
@@ -30,12 +30,25 @@ def bed(tmp_path: Path) -> Iterator[Native]:
     made.close()
 
 
+def floor_is_reached(rounds: Sequence[float]) -> bool:
+    """Three rounds within a per cent at the bottom: what the instrument reads when undisturbed."""
+    best = sorted(rounds)[:3]
+    return len(best) == 3 and best[2] <= 1.01 * best[0]
+
+
 def test_latency_is_within_two_per_cent_of_perftests(bed: Native) -> None:
-    rows = list(compare(bed, ROUNDS))
-    assert [row.what for row in rows] == ["send_lat/2/1", "write_lat/2/1", "read_lat/2/1"]
-    for row in rows:
-        assert row.ratio <= 1.02, rows
-        assert row.ratio >= 0.90, f"faster than the yardstick by a tenth: {rows}"
+    """Each instrument's floor: other load only adds, and when to stop is not the ratio's say."""
+    for test in TESTS:
+        bed.tests = lambda test=test: [test]  # type: ignore[method-assign]
+        ours: list[float] = []
+        theirs: list[float] = []
+        while len(ours) < MOST_ROUNDS and not (floor_is_reached(ours) and floor_is_reached(theirs)):
+            mine, other = measure(bed, 2)
+            ours += mine[test.what]
+            theirs += other[test.what]
+        ratio = min(ours) / min(theirs)
+        assert ratio <= 1.02, (test.what, ours, theirs)
+        assert ratio >= 0.90, f"faster than the yardstick by a tenth: {ours}, {theirs}"
 
 
 def test_the_pure_python_engine_would_not_pass_that_test(bed: Native) -> None:
