@@ -58,6 +58,7 @@ class SweepProgress:
         self._live = stderr.is_terminal
         self._task = self._bar.add_task("connecting", total=None)
         self._total = self._done = self._bad = 0
+        self._why = ""
         self._started = self._said = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -98,9 +99,10 @@ class SweepProgress:
             if record.outcome in (Outcome.FAILED, Outcome.SKIPPED):
                 self._bad += 1
                 if record.outcome is Outcome.FAILED or self._bad == 1:
+                    why = "as the one before" if record.reason == self._why else record.reason
+                    self._why = record.reason
                     stderr.print(
-                        f"[bold red]{record.outcome.value}[/] {clean(record.case.id)}: "
-                        f"{clean(record.reason)}"
+                        f"[bold red]{record.outcome.value}[/] {clean(record.case.id)}: {clean(why)}"
                     )
             self._plain_line(record)
 

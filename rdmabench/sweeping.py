@@ -13,7 +13,7 @@ from rdmabench import __version__, console
 from rdmabench.collector import tables
 from rdmabench.collector.journal import Journal, finished_case_ids, read
 from rdmabench.collector.store import RunDirectory, find
-from rdmabench.errors import InputError, ProtocolError, StorageError
+from rdmabench.errors import HostError, InputError, ProtocolError, StorageError
 from rdmabench.lab import lab
 from rdmabench.model import Case, Endpoint, Fabric, Host, RunEnded, RunStarted, Samples
 from rdmabench.orchestrator import inventory, plan, schedule
@@ -170,8 +170,11 @@ def _measure(request: Request, directory: RunDirectory, journal: Journal) -> Run
         interrupted = isinstance(exc, KeyboardInterrupt)
         with contextlib.suppress(StorageError):
             _conclude(directory, "interrupted" if interrupted else "incomplete")
-        if not isinstance(exc, StorageError):  # whose remedy says the same
-            console.say(f"`rdmabench sweep --resume {directory.name}` goes on from here")
+        resume = f"`rdmabench sweep --resume {directory.name}`"
+        if interrupted:
+            console.say(f"what was measured is kept: {resume} measures the rest")
+        elif isinstance(exc, HostError):
+            exc.remedy = f"{exc.remedy}; then {resume}"
         raise
     _conclude(directory, ended.status)
     return ended

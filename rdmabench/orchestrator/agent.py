@@ -16,6 +16,8 @@ SILENCE_LIMIT_S = 60.0
 _READ_SLICE_S = 3600.0
 _LOG_TAIL_BYTES = 2000
 _CANCEL_LIMIT_S = 5.0
+_STATUS_LIMIT_S = 2.0
+_STATUS_POLL_S = 0.02
 _NOT_STARTED = (126, 127)  # the shell's: found and not executable, not found
 
 
@@ -155,7 +157,7 @@ class Agent:
             future.set_exception(why)
 
     def _why_it_ended(self, noise: bytes) -> HostError:
-        status = self._process.exit_status
+        status = self._status_soon()
         said = self._log_tail() or noise.decode(errors="replace").strip()[-300:]
         detail = f"; its last words: {said}" if said else ""
         if status in _NOT_STARTED:
@@ -169,11 +171,18 @@ class Agent:
             how = f"the worker ended by itself with status {status}{detail}"
             return WorkerLostError(how, host=self.host, remedy=f"{self._log} has all that it said")
         return WorkerLostError(
-            f"the connection to the node ended while its worker was needed{detail}",
+            f"the connection to the node ended, or its worker was killed{detail}",
             host=self.host,
-            remedy="see whether the node is up and reachable (`dmesg` there tells of a worker that "
-            "was killed for memory)",
+            remedy="see whether the node is up and can be reached, and in its `dmesg` whether the "
+            "worker was killed for want of memory",
         )
+
+    def _status_soon(self) -> int | None:
+        """The exit status, which comes a little after the end of the output."""
+        for _ in range(round(_STATUS_LIMIT_S / _STATUS_POLL_S)):
+            if self._process.exit_status is not None or self._closing.wait(_STATUS_POLL_S):
+                break
+        return self._process.exit_status
 
     def _log_tail(self) -> str:
         try:

@@ -27,7 +27,8 @@ _BOOTSTRAP = (
     'b=hashlib.sha256(); [b.update(open(n,"rb").read()) for n in f]; '
     "ok=s.st_uid==os.getuid() and s.st_mode&0o22==0 and b.hexdigest()==h; "
     'ok or sys.exit("the worker in "+d+" is not the one that was sent: remove it"); '
-    'sys.argv=[f[0],"--hotloop",f[1],"--sha256",h]+sys.argv[3:]; runpy.run_path(f[0],run_name="__main__")'
+    'sys.argv=[f[0],"--hotloop",f[1],"--sha256",h]+sys.argv[3:]; '
+    'runpy.run_path(f[0],run_name="__main__")'
 )
 
 

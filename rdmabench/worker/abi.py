@@ -93,7 +93,7 @@ _WC_STATUS = (
 
 _WC_MEANING = {
     "RETRY_EXC_ERR": "the peer did not acknowledge: it is gone, its port is down, or packets "
-    "are lost on the way (a GID or VLAN that does not reach, a switch that drops UDP 4791)",
+    "are lost on the way",
     "RNR_RETRY_EXC_ERR": "the peer had no receive posted in time",
     "REM_ACCESS_ERR": "the peer refused access to its memory region",
     "WR_FLUSH_ERR": "the queue pair had already failed",

@@ -188,7 +188,9 @@ class HotloopEngine:
         total = run.messages * len(self._lanes)
         progress = f"{what}: after {done} of {total} messages"
         if where == face.COMPLETION:
-            reason = f"{abi.wc_status_text(run.wc_status)} (vendor error {run.vendor_err:#x})"
+            reason = abi.wc_status_text(run.wc_status)
+            if run.vendor_err:
+                reason += f" (vendor error {run.vendor_err:#x})"
         elif where == face.DEADLINE:
             reason = f"not finished within its deadline of {self._parameters.deadline_s:g} s"
         elif where == face.STOPPED:

@@ -195,9 +195,10 @@ class PyverbsEngine:
 
     def _judge(self, completion: Any) -> None:
         if completion.status:
+            vendor = int(completion.vendor_err)
+            detail = f" (vendor error {vendor:#x})" if vendor else ""
             raise ProbeError(
-                f"{self._parameters.what}: {abi.wc_status_text(int(completion.status))} "
-                f"(vendor error {int(completion.vendor_err):#x})",
+                f"{self._parameters.what}: {abi.wc_status_text(int(completion.status))}{detail}",
                 device=self._link.endpoint.device,
             )
 

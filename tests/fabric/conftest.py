@@ -22,11 +22,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from rdmabench import wire
 from rdmabench.collector import journal
 from rdmabench.lab import lab as labs
 from rdmabench.lab.lab import LabOptions
-from rdmabench.model import Outcome, Record
+from rdmabench.model import Case, Outcome, Record
 
 NAME = "t-fabric"
 OPTIONS = LabOptions(name=NAME, memory_mib=512)
@@ -42,6 +41,8 @@ class Lab:
 
     state_home: Path
     inventory: Path
+    nodes: Mapping[str, int]
+    """SSH ports by name."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -206,11 +207,7 @@ class Run:
 
     def planned(self) -> set[str]:
         """Ids of the cases that were to be measured."""
-        return {e.id for e in self.events() if type(e).__name__ == "Case"}
-
-    def write_events(self, bodies: Sequence[Any]) -> None:
-        lines = [wire.encode(wire.Envelope(body=body)) + b"\n" for body in bodies]
-        (self.path / journal.JOURNAL_NAME).write_bytes(b"".join(lines))
+        return {event.id for event in self.events() if isinstance(event, Case)}
 
 
 @contextmanager
@@ -231,7 +228,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with _environment(state_home):
         try:
             status = labs.up(OPTIONS, progress=print)
-            yield Lab(state_home, status.inventory)
+            ports = {node.name: node.ssh_port for node in status.nodes}
+            yield Lab(state_home, status.inventory, ports)
         finally:
             labs.down(NAME)
 

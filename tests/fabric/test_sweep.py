@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ def test_every_row_of_an_rxe_sweep_has_numbers_and_is_proved_by_the_nics_counter
     assert rows["value"].notna().all()
     assert (rows.loc[rows["metric"].isin(["lat_p50", "bw"]), "value"] > 0).all()
     assert list(run.table("latency")["n"]) == [40, 40, 40]
+    for record in run.records(Outcome.MEASURED):
+        assert record.initiator is not None
+        assert record.responder is not None
+        assert (record.initiator.host, record.responder.host) == ("node1", "node2")
     sent = run.table("counters").query("counter == 'hw_counters/sent_pkts'")
     assert len(sent) == 2 * len(WHAT)
     assert (sent["delta"] > 0).all()
@@ -108,47 +113,34 @@ def test_a_tcp_sweep_leaves_the_rdma_counters_alone_and_compares_with_rxe(
     assert all(row["ratio"] > 0 for row in ratios)
 
 
-def test_clean_removes_the_worker_and_no_sweep_leaves_processes_or_samples(
-    lab: Lab, cli: Cli, plan: MakePlan
-) -> None:
-    only_send = {"probe": "latency", "op": ["send"], "sizes": [64], "iterations": 40}
-    ended = cli.sweep("--fabric", "tcp", "--plan", plan(only_send), "--clean")
-    assert ended.status == 0, ended.stderr
-    for node in ("node1", "node2"):
-        assert lab.left_behind(node) == ""
-        assert lab.ssh(node, "ls -A .cache/rdmabench") == ""
-
-
-def test_accept_new_adds_the_keys_of_nodes_that_are_not_known_yet(
-    lab: Lab, cli: Cli, plan: MakePlan, tmp_path: Path
+def test_accept_new_learns_unknown_keys_and_clean_leaves_nothing_on_the_nodes(
+    swept: tuple[Cli, Ended], lab: Lab, cli: Cli, plan: MakePlan, tmp_path: Path
 ) -> None:
     known = tmp_path / "known_hosts"
     known.touch()
     args = f"-F /dev/null -o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null"
-    changed = {name: {"ansible_ssh_common_args": args} for name in ("node1", "node2")}
+    changed = {name: {"ansible_ssh_common_args": args} for name in lab.nodes}
     inventory = lab.write_inventory(tmp_path / "new.yml", changed=changed)
     only_send = {"probe": "latency", "op": ["send"], "sizes": [64], "iterations": 40}
-    asked = ("--fabric", "rxe", "--plan", plan(only_send))
+    asked = ("--fabric", "tcp", "--plan", plan(only_send))
     refused = cli.sweep(*asked, inventory=inventory)
     assert refused.status == 4
     assert "is not known" in refused.stderr
     assert "--host-key-policy accept-new" in refused.stderr
     assert known.read_text() == ""
-    ended = cli.sweep(*asked, "--host-key-policy", "accept-new", inventory=inventory)
+
+    shutil.rmtree(cli.run.path)
+    ended = cli.sweep(*asked, "--host-key-policy", "accept-new", "--clean", inventory=inventory)
     assert ended.status == 0, ended.stderr
     names = {line.split()[0] for line in known.read_text().splitlines()}
-    assert names == {f"[127.0.0.1]:{port}" for port in _ports(lab)}
-
-
-def _ports(lab: Lab) -> set[int]:
-    import yaml
-
-    hosts = yaml.safe_load(lab.inventory.read_text())["rdma"]["hosts"]
-    return {hosts[name]["ansible_port"] for name in ("node1", "node2")}
+    assert names == {f"[127.0.0.1]:{port}" for port in lab.nodes.values()}
+    for node in lab.nodes:
+        assert lab.left_behind(node) == ""
+        assert lab.ssh(node, "ls -A .cache/rdmabench") == ""
 
 
 def test_a_dry_run_prints_the_plan_without_a_node(cli: Cli, lab: Lab, tmp_path: Path) -> None:
-    closed = {name: {"ansible_port": 9} for name in ("node1", "node2")}
+    closed = {name: {"ansible_port": 9} for name in lab.nodes}
     inventory = lab.write_inventory(tmp_path / "closed.yml", changed=closed)
     plan = write_plan(tmp_path / "small.yml", repeats=3)
     asked = ("--fabric", "rxe", "--plan", plan, "--dry-run", "--format", "json")
@@ -164,10 +156,3 @@ def test_a_dry_run_prints_the_plan_without_a_node(cli: Cli, lab: Lab, tmp_path: 
     assert "2 hosts, 1 rounds, 12 cases" in ended.stderr
     assert "nothing was touched" in ended.stderr
     assert not cli.results.exists()
-
-
-def test_records_of_a_sweep_name_both_ends(swept: tuple[Cli, Ended]) -> None:
-    for record in swept[0].run.records(Outcome.MEASURED):
-        assert record.initiator is not None
-        assert record.responder is not None
-        assert (record.initiator.host, record.responder.host) == ("node1", "node2")
