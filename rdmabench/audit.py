@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Optional
 
 from rdmabench.model import Fabric
@@ -198,7 +199,7 @@ class Audit(Section):
     gpus: tuple[Gpu, ...] = ()
     notes: tuple[str, ...] = ()  # what the selector means besides what it seems to
 
-    @property
+    @cached_property
     def rails(self) -> tuple[tuple[Device, Port], ...]:
         """The ports of the fabric, in rail order, whatever their state."""
         chosen = [(d, p) for d in self.devices for p in d.ports if p.rail >= 0]
@@ -206,7 +207,11 @@ class Audit(Section):
 
     def netdev(self, name: Optional[str]) -> Optional[Netdev]:
         """The netdev of that name, if it was looked at."""
-        return next((n for n in self.netdevs if n.name == name), None)
+        return self._netdevs.get(name or "")
+
+    @cached_property
+    def _netdevs(self) -> Mapping[str, Netdev]:
+        return {netdev.name: netdev for netdev in self.netdevs}
 
 
 @dataclass(frozen=True)

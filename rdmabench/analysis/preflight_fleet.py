@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from rdmabench.analysis.preflight_kinds import KINDS
 from rdmabench.analysis.rails import in_pci_order, rail_map
 from rdmabench.audit import Audit, Device, Finding, Port, Severity
+from rdmabench.units import size_text
 
 Cells = Mapping[str, str]
 """A fact of one node: its value for the node (""), or for each rail by its number."""
@@ -101,6 +102,11 @@ def _memory(audit: Audit) -> Cells:
     return {} if size is None else {"": f"{round(size / (1 << 20) / 8) * 8 or 1} GiB"}
 
 
+def _memlock(audit: Audit) -> Cells:
+    limit = audit.machine.memlock_bytes
+    return {} if limit is None else {"": "unlimited" if limit < 0 else size_text(limit)}
+
+
 def _parameters(audit: Audit) -> Cells:
     """The kernel's command line without what is each node's own."""
     line = audit.machine.cmdline
@@ -163,7 +169,7 @@ FACTS: tuple[Fact, ...] = (
     Fact("NUMA balancing", _machine("numa_balancing"), _I, covered=("numa-balancing",)),
     Fact("huge pages", _machine("hugepages"), _I),
     Fact("memory", _memory),
-    Fact("memlock", _machine("memlock_bytes"), covered=("memlock",)),
+    Fact("memlock", _memlock, covered=("memlock",)),
     Fact("kernel parameters", _parameters, covered=("iommu-translates",)),
     Fact("GPUs", _gpus),
     Fact("GPU driver", _gpu_versions, covered=("gpu-driver",)),

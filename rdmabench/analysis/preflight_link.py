@@ -16,7 +16,7 @@ _PHYSICAL = {
     "Disabled": "the port is disabled",
     "LinkErrorRecovery": "the link makes errors",
 }
-_MTU_4096_PAYLOAD = 0.9  # of PCIe raw bits: headers, with a payload of 256 bytes
+_PAYLOAD = 0.9  # of what is left after encoding: headers, with a payload of 256 bytes
 _ENCODING = ((32.0, 242 / 256), (8.0, 128 / 130), (0.0, 0.8))  # from GT/s, share
 _READ_REQUEST = 4096
 
@@ -32,7 +32,7 @@ def check(audit: Audit, wanted: Expectations) -> Iterator[Finding]:
             yield from _speed(audit, device, port)
         yield from _counters(audit, device, port)
     yield from _rates(audit)
-    for device in dict.fromkeys(device for device, _ in audit.rails):
+    for device in {device.name: device for device, _ in audit.rails}.values():
         if device.pci is not None:
             yield from _pcie(audit, device, device.pci)
     yield from _iommu(audit)
@@ -143,8 +143,8 @@ def _pcie(audit: Audit, device: Device, pci: Pci) -> Iterator[Finding]:
 
 def pcie_gbit_s(speed_gts: float, width: int) -> float:
     """Payload that a PCIe link carries: lanes, encoding, and about 10 % of headers."""
-    share = next(share for least, share in _ENCODING if speed_gts >= least)
-    return speed_gts * width * share * _MTU_4096_PAYLOAD
+    share = next((share for least, share in _ENCODING if speed_gts >= least), 0.0)
+    return speed_gts * width * share * _PAYLOAD
 
 
 def _iommu(audit: Audit) -> Iterator[Finding]:

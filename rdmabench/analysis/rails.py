@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from rdmabench.audit import Audit, Device, Gpu, Pci
+from rdmabench.audit import Audit, Gpu, Pci
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -61,21 +61,26 @@ def nearest(gpu: Gpu, audit: Audit) -> Distance:
 
 def rail_map(audit: Audit) -> tuple[Rail, ...]:
     """The rails of a node, in order."""
+    near = {gpu.index: _nearest_devices(gpu, audit) for gpu in audit.gpus}
     return tuple(
         Rail(
             rail=port.rail,
             device=device.name,
             port=port.number,
             numa_node=device.pci.numa_node if device.pci else None,
-            gpus=tuple(gpu.index for gpu in audit.gpus if _is_near(gpu, device, audit)),
+            gpus=tuple(gpu for gpu, names in near.items() if device.name in names),
         )
         for device, port in audit.rails
     )
 
 
-def _is_near(gpu: Gpu, device: Device, audit: Audit) -> bool:
-    found = distance(gpu.pci, device.pci)
-    return found is not Distance.UNKNOWN and found == nearest(gpu, audit)
+def _nearest_devices(gpu: Gpu, audit: Audit) -> frozenset[str]:
+    """The NICs of the fabric than which none is nearer; none where distances are not known."""
+    found = {device.name: distance(gpu.pci, device.pci) for device, _ in audit.rails}
+    least = min(found.values(), default=Distance.UNKNOWN)
+    if least is Distance.UNKNOWN:
+        return frozenset()
+    return frozenset(name for name, each in found.items() if each == least)
 
 
 def pairs(one: Audit, other: Audit) -> tuple[tuple[str, str], ...]:

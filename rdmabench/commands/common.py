@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from enum import StrEnum
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
+    from rdmabench.collector.store import RunDirectory
+    from rdmabench.collector.tables import Tables
+
 RESULTS = Path("results")
 
 
@@ -24,6 +28,13 @@ class Format(StrEnum):
     JSON = "json"
     CSV = "csv"
     MD = "md"
+
+
+class HostKeys(StrEnum):
+    """What to do with a host key that is not known yet."""
+
+    STRICT = "strict"
+    ACCEPT_NEW = "accept-new"
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to write the result.")]
@@ -53,3 +64,35 @@ def echo_frame(frame: pd.DataFrame, fmt: Format) -> None:
     from rdmabench.report import terminal
 
     typer.echo(terminal.render(frame, fmt.value, width=width()), nl=False)
+
+
+def print_summary(run: RunDirectory, fmt: Format) -> None:
+    """What a run found, as a table or for machines; JSON also names what was not measured."""
+    from rdmabench.analysis.summary import summarise
+    from rdmabench.collector import tables
+    from rdmabench.report import terminal
+
+    loaded = tables.load(run)
+    if fmt is Format.TABLE:
+        show(terminal.sweep_summary(loaded))
+    elif fmt is Format.JSON:
+        info = run.info()
+        typer.echo(
+            json.dumps(
+                {
+                    "run": run.name,
+                    "fabric": info.fabric,
+                    "status": info.status,
+                    "rows": json.loads(terminal.render(summarise(loaded), "json")),
+                    "not_measured": json.loads(terminal.render(_not_measured(loaded), "json")),
+                },
+                indent=2,
+            )
+        )
+    else:
+        typer.echo(terminal.render(summarise(loaded), fmt.value), nl=False)
+
+
+def _not_measured(loaded: Tables) -> pd.DataFrame:
+    cases = loaded.cases
+    return cases[cases["outcome"] != "measured"][["case", "pair", "outcome", "reason"]]

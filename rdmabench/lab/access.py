@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from rdmabench.errors import LabError
-from rdmabench.lab.state import NodeState
+from rdmabench.lab.state import NodeState, data_mac
 
 INVENTORY = "inventory.yml"
 _IDENTITY = "id_ed25519"  # from this machine to the nodes
@@ -65,7 +65,9 @@ def ssh_argv(directory: Path, node: NodeState) -> tuple[str, ...]:
     return ("ssh", *_options(directory), *identity, "-p", str(node.ssh_port), "root@127.0.0.1")
 
 
-def node_files(directory: Path, node: NodeState, nodes: Sequence[NodeState]) -> dict[str, bytes]:
+def node_files(
+    directory: Path, node: NodeState, nodes: Sequence[NodeState], *, virtual_time: bool = False
+) -> dict[str, bytes]:
     """What guest/start finds in /lab: the node's name and address, its host key, who may enter."""
     hosts = ["127.0.0.1 localhost", "::1 localhost", *(f"{n.address} {n.name}" for n in nodes)]
     known = [f"{n.name},{n.address} {_public_key(directory, n)}" for n in nodes]
@@ -73,7 +75,9 @@ def node_files(directory: Path, node: NodeState, nodes: Sequence[NodeState]) -> 
         (directory / f"{stem}.pub").read_text(encoding="ascii").strip()
         for stem in (_IDENTITY, _PEER_IDENTITY)
     ]
-    return {
+    others = [f"{n.address} {data_mac(n.index)}" for n in nodes if n.name != node.name]
+    neighbours = {"neighbours": _lines(others)} if virtual_time else {}
+    return neighbours | {
         "node.conf": f"NODE={node.name}\nADDRESS={node.address}\n".encode(),
         "hosts": _lines(hosts),
         "known_hosts": _lines(known),

@@ -169,7 +169,7 @@ def _create(directory: Path, options: LabOptions, progress: Callable[[str], None
         state.save(directory, lab)
         access.write_all(directory, nodes, virtual_time=lab.icount)
         for node in nodes:
-            files = access.node_files(directory, node, nodes)
+            files = access.node_files(directory, node, nodes, virtual_time=lab.icount)
             initrd.write(directory / f"{node.name}.initrd", built.initrd, files)
         lab = replace(lab, accel=_chosen_accel(directory, lab, built, progress))
         lab = _start_switch(directory, lab)

@@ -11,6 +11,7 @@ from rdmabench.errors import LabError
 from rdmabench.lab import processes
 from rdmabench.lab.image import Image
 from rdmabench.lab.processes import ProcessRef
+from rdmabench.lab.state import data_mac, mac
 
 PROGRAM = "qemu-system-x86_64"
 DATA_MTU = 4200  # RoCE's 4096 and its headers
@@ -78,10 +79,10 @@ class Guest:
             *("-append", _KERNEL_ARGUMENTS),
             *("-drive", root, "-device", "virtio-blk-pci,drive=root"),
             *("-netdev", management),
-            *("-device", f"virtio-net-pci,netdev=mgmt,romfile=,mac={_mac('6d', self.index)}"),
+            *("-device", f"virtio-net-pci,netdev=mgmt,romfile=,mac={mac('6d', self.index)}"),
             *("-netdev", data),
             "-device",
-            f"virtio-net-pci,netdev=data,romfile=,host_mtu={DATA_MTU},mac={_mac('64', self.index)}",
+            f"virtio-net-pci,netdev=data,romfile=,host_mtu={DATA_MTU},mac={data_mac(self.index)}",
             *("-device", "virtio-rng-pci"),
             *("-chardev", f"file,id=serial,path={_escaped(self.serial_log)}"),
             *("-serial", "chardev:serial"),
@@ -150,11 +151,6 @@ def _processor(accel: str, vcpus: int, *, icount: bool) -> list[str]:
         counted = ["-accel", "tcg,thread=single,tb-size=256", "-icount", "shift=0,sleep=off"]
         return [*counted, "-cpu", "max", "-smp", "1"]
     return ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max", "-smp", str(vcpus)]
-
-
-def _mac(kind: str, index: int) -> str:
-    """guest/start tells the management NIC (6d) from the data NIC (64) by this."""
-    return f"52:54:00:{kind}:00:{index:02x}"
 
 
 def _escaped(path: Path) -> str:

@@ -64,6 +64,15 @@ def data_address(index: int) -> str:
     return f"10.77.0.{index}"
 
 
+def data_mac(index: int) -> str:
+    return mac("64", index)
+
+
+def mac(kind: str, index: int) -> str:
+    """guest/start tells the management NIC (6d) from the data NIC (64) by this."""
+    return f"52:54:00:{kind}:00:{index:02x}"
+
+
 def new_token() -> str:
     return secrets.token_hex(16)
 

@@ -63,7 +63,7 @@ def bring_up(host: Host, *, fabric: Fabric, options: SshOptions, logs: Path) -> 
     """
     connection = Connection.open(host, options)
     try:
-        agent, facts = _start(connection, host, logs)
+        agent, facts = start(connection, host, logs)
         try:
             return Node(
                 host=host,
@@ -80,7 +80,7 @@ def bring_up(host: Host, *, fabric: Fabric, options: SshOptions, logs: Path) -> 
         raise
 
 
-def _start(connection: Connection, host: Host, logs: Path) -> tuple[Agent, NodeFacts]:
+def start(connection: Connection, host: Host, logs: Path) -> tuple[Agent, NodeFacts]:
     made = bundle.build(_machine(connection))
     directory = directory_of(made.sha256)
     _push(connection, made, directory)

@@ -107,8 +107,8 @@ def _device(
     made = Gathering()
     made.fields["name"] = name
     driver = made.add("driver", lambda: _said(driver_of(tree, name), "the device has no driver"))
-    made.add("firmware", lambda: tree.read(f"{base}/fw_ver"))
-    made.add("board", lambda: tree.read(f"{base}/board_id"))
+    made.add("firmware", lambda: _said(tree.read(f"{base}/fw_ver"), "it is empty"))
+    made.add("board", lambda: _said(tree.read(f"{base}/board_id"), "it is empty"))
     made.add("node_guid", lambda: tree.read(f"{base}/node_guid"))
     made.add("system_guid", lambda: tree.read(f"{base}/sys_image_guid"))
     made.add("vendor", lambda: tree.read(f"{base}/device/vendor"))

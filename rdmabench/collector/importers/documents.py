@@ -77,4 +77,6 @@ def text_of(source: Source, document: Mapping[str, Any], key: str) -> str:
         return ""
     if not isinstance(found, str):
         source.refuse(1, f"{quoted(key)} is no number and no word", expected="one of these")
+    if not (found.isprintable() and key.isprintable()):
+        source.refuse(1, f"{quoted(key)} is {quoted(found)}", expected="printable text")
     return found.strip(" \t")

@@ -13,6 +13,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from rdmabench.collector.importers.perftest_rows import (
     Banner,
@@ -48,7 +49,7 @@ _LID = re.compile(r"\s*(local|remote) address: LID (\S+)")
 _GID = re.compile(r"\s*GID:\s*(\S+)\s*")
 _CUDA = re.compile(r"initializing CUDA|creating CUDA Ctx|CUDA device \d|cuMemAlloc")
 _PROGRAM = re.compile(r"\bib_(send|write|read|atomic)_(bw|lat)\b")
-_COLUMN = re.compile(r"\s*(#bytes|#iterations|#sl|tps average|([^\[\]#]+)\[([^\[\]]+)\])")
+_COLUMN = re.compile(r"\s*((?:#bytes|#iterations|#sl|tps average)(?!\S)|([^\[\]#]+)\[([^\[\]]+)\])")
 _HISTOGRAM = re.compile(r"\s*[0-9]+, \S+\s*")
 _NUMERIC_START = re.compile(r"[-+.]?[0-9]")
 _STATUS = re.compile(r"Failed status ([0-9]+): wr_id [0-9]+ syndrom (0x[0-9a-fA-F]+)")
@@ -315,7 +316,7 @@ def _fabric(test: _Test) -> str:
     return Fabric.RXE.value if soft else Fabric.ROCE.value
 
 
-def _refuse_foreign(source: Source, text: str, tests: list[_Test]) -> None:
+def _refuse_foreign(source: Source, text: str, tests: list[_Test]) -> NoReturn:
     remedy = ""
     if "algbw" in text:
         remedy = "this looks like nccl-tests: `rdmabench import nccl-tests FILE`"

@@ -51,6 +51,7 @@ _COLUMNS = {
 }
 _OLD_LINE = re.compile(r'\s*"?([A-Za-z_][A-Za-z0-9_. ]*?)"?[ \t]*:[ \t]*"?([^"{},]*?)"?[ \t]*,?\s*')
 _OLD_OPEN = re.compile(r'\s*"?(test_info|results)"?[ \t]*:[ \t]*\{\s*')
+_BARE_SL = re.compile(r"^sl:", re.MULTILINE)  # QoS reports of every version have it so
 _UNITS = ("MiB/sec", "Gb/sec")
 
 
@@ -73,7 +74,8 @@ def _documents(source: Source, text: str) -> Iterator[tuple[Mapping[str, str], M
     if re.search(r"^\s*test_info\s*:", text, re.MULTILINE):
         yield _old(source, text)
         return
-    for document in documents.objects(source, documents.load(source, text)):
+    repaired = _BARE_SL.sub('"sl":', text)
+    for document in documents.objects(source, documents.load(source, repaired)):
         info, results = (documents.part(source, document, key) for key in ("test_info", "results"))
         yield (
             {key: documents.text_of(source, info, key) for key in info},

@@ -21,6 +21,7 @@ MAX_BYTES = 64 << 20
 MAX_COUNT = 1 << 62
 _MAX_NUMBER_CHARS = 40
 _MAX_VALUE = 1e18
+_MAX_EXPONENT = 18
 _QUOTED_CHARS = 60
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
@@ -124,10 +125,10 @@ def read_number(source: Source, line: int, text: str, column: str) -> Number:
         source.refuse(line, f"{column} is {quoted(text)}", expected="a number")
     exact = Decimal(text)
     exponent = exact.as_tuple().exponent
-    half = 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0
     value = float(exact)
-    if abs(value) > _MAX_VALUE:
+    if not isinstance(exponent, int) or exponent > _MAX_EXPONENT or abs(value) > _MAX_VALUE:
         source.refuse(line, f"{column} is {text}", expected="a number below 1e18")
+    half = 0.5 * 10.0**exponent
     return Number(text=text, value=value, half=half)
 
 
