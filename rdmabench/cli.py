@@ -18,14 +18,16 @@ from rdmabench.commands import (
     importing,
     lab,
     preflight,
+    report,
     runs,
     sweep,
+    trend,
 )
 from rdmabench.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, RdmabenchError
 
 # The root of what a wrong command line raises; typer carries its own copy of click.
 _USAGE_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-_COMMANDS = (sweep, preflight, compare, runs, importing, lab)
+_COMMANDS = (sweep, preflight, compare, report, trend, runs, importing, lab)
 
 app = typer.Typer(
     name="rdmabench",

@@ -23,6 +23,8 @@ CHOSEN = (
     "engine",
     "iterations",
     "warmup",
+    "ranks",
+    "variant",
 )
 FOUND = ("transport", "mtu_bytes", "gid_type", "traffic_class")
 NAMES_ONLY = (

@@ -8,14 +8,16 @@ that most runs have. Change points and their false-alarm rate: see `changepoint`
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rdmabench.analysis.changepoint import Change, changes, runs_needed, segments
+from rdmabench.analysis.changepoint import Change, Floats, changes, runs_needed
 from rdmabench.analysis.compare import BETTER, COMPARED, WORSE
 from rdmabench.analysis.keys import CHOSEN, FOUND, QUESTION, as_text, counted, in_order
 from rdmabench.analysis.stats import ratio_interval
@@ -58,6 +60,7 @@ _ROW_COLUMNS = (
     "since_latest",
     "p",
     "verdict",
+    "is_last",
 )
 _POINT_COLUMNS = ("series", "plan", "fabric", *QUESTION, "metric", "run", "value", "segment")
 
@@ -102,8 +105,21 @@ class Trend:
 class _Series:
     key: dict[str, Any]
     runs: tuple[str, ...]
-    values: np.ndarray
+    values: Floats
     pairs: int
+
+
+@dataclass(frozen=True)
+class _Judged:
+    series: _Series
+    found: tuple[Change, ...]
+    enough: bool
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """The runs between the changes, as first and beyond-last place."""
+        edges = [0, *(change.place for change in self.found), len(self.series.runs)]
+        return list(pairwise(edges))
 
 
 def trend(
@@ -128,27 +144,20 @@ def trend(
     values, notes = _values(ordered, wanted)
     if values.empty:
         raise InputError("these runs have no measurement that can be followed over time")
-    series = _series(values, [run.name for run in ordered], notes)
-    notes += _mixed(values)
-    needed = runs_needed(len(series), false_alarm)
-    rows = [
-        row
-        for family in _families(series)
-        for row in _judged(family, false_alarm=false_alarm, smallest=smallest)
-    ]
-    frame = pd.DataFrame(rows, columns=[*_ROW_COLUMNS, "is_last", "edges"])
+    series, lacking = _series(values, [run.name for run in ordered])
+    judged = _judged(series, false_alarm=false_alarm)
+    rows = [row for each in judged for row in _rows(each, smallest)]
+    points = [point for number, each in enumerate(judged) for point in _points(number, each)]
     return Trend(
-        rows=_ordered(frame.drop(columns="edges")),
-        points=pd.DataFrame(_points(series, frame), columns=list(_POINT_COLUMNS)),
-        notes=tuple(dict.fromkeys(notes)),
-        runs_needed=needed,
+        rows=in_order(pd.DataFrame(rows, columns=list(_ROW_COLUMNS))),
+        points=pd.DataFrame(points, columns=list(_POINT_COLUMNS)),
+        notes=(*notes, *lacking, *_mixed(values)),
+        runs_needed=runs_needed(len(series), false_alarm),
         false_alarm=false_alarm,
     )
 
 
-def _values(
-    runs: Sequence[TrendRun], metrics: tuple[str, ...]
-) -> tuple[pd.DataFrame, list[str]]:
+def _values(runs: Sequence[TrendRun], metrics: tuple[str, ...]) -> tuple[pd.DataFrame, list[str]]:
     """One row per run, series, pair and repeat, in the units that people read."""
     parts, notes = [], []
     for run in runs:
@@ -168,36 +177,44 @@ def _values(
     values = pd.concat(parts, ignore_index=True)
     scale = values["metric"].map({name: each.scale for name, each in METRICS.items()})
     ends = (
-        values["initiator_host"] + "[" + values["rail"].astype("str") + "]>"
-        "" + values["responder_host"] + "[" + values["responder_rail"].astype("str") + "]"
+        values["initiator_host"]
+        + "["
+        + values["rail"].astype("str")
+        + "]>"
+        + values["responder_host"]
+        + "["
+        + values["responder_rail"].astype("str")
+        + "]"
     )
     return values.assign(value=values["value"] * scale.astype("float64"), hosts=ends), notes
 
 
-def _series(values: pd.DataFrame, order: list[str], notes: list[str]) -> list[_Series]:
+def _series(values: pd.DataFrame, order: list[str]) -> tuple[list[_Series], list[str]]:
     """Each series with the runs that have all the pairs that most of its runs have."""
     found = []
+    lacking: Counter[str] = Counter()
     for key, group in values.groupby(list(_SERIES), observed=True):
         runs_with = group.groupby("hosts")["run"].nunique()
-        count = group["run"].nunique()
-        usual = set(runs_with[2 * runs_with > count].index) or set(runs_with.index)
-        group = group[group["hosts"].isin(usual)]
-        complete = group.groupby("run")["hosts"].nunique() == len(usual)
-        lacking = [run for run in order if run in complete.index and not complete[run]]
-        notes += [f"{run} is in no series whose pairs it does not have all" for run in lacking]
-        kept = group[group["run"].isin(complete[complete].index)]
+        usual = runs_with[2 * runs_with > group["run"].nunique()].index
+        usual = usual if len(usual) else runs_with.index
+        of_usual = group[group["hosts"].isin(usual)]
+        pairs = of_usual.groupby("run")["hosts"].nunique().reindex(group["run"].unique())
+        complete = set(pairs[pairs == len(usual)].index)
+        lacking.update(set(group["run"]) - complete)
+        kept = of_usual[of_usual["run"].isin(complete)]
         per_repeat = kept.groupby(["run", "repeat"])["value"].median()
         per_run = per_repeat.groupby(level="run").median()
-        runs = tuple(run for run in order if run in per_run.index)
-        found.append(
-            _Series(
-                key=dict(zip(_SERIES, key, strict=True)),
-                runs=runs,
-                values=per_run.loc[list(runs)].to_numpy(dtype=np.float64),
-                pairs=len(usual),
-            )
-        )
-    return found
+        runs = tuple(run for run in order if run in complete)
+        if runs:
+            level = per_run.loc[list(runs)].to_numpy(dtype=np.float64)
+            named = dict(zip(_SERIES, key, strict=True))
+            found.append(_Series(key=named, runs=runs, values=level, pairs=len(usual)))
+    notes = [
+        f"{run} lacks pairs that most runs have, and is left out of {lacking[run]} series"
+        for run in order
+        if run in lacking
+    ]
+    return found, notes
 
 
 def _mixed(values: pd.DataFrame) -> list[str]:
@@ -209,83 +226,80 @@ def _mixed(values: pd.DataFrame) -> list[str]:
             continue
         spread = values.groupby([*QUESTION, "metric"], observed=True)[name].nunique()
         if (spread > 1).any():
-            ways = ", ".join(f"{value or '(none)'} in {count}" for value, count in runs.items())
+            ways = ", ".join(
+                f"{'(none)' if value == '' else value} in {count}" for value, count in runs.items()
+            )
             notes.append(f"{name} differs, and such runs are not mixed: {ways} runs")
     return notes
 
 
-def _families(series: list[_Series]) -> Iterator[list[_Series]]:
-    """Series of the same runs, which are judged together."""
-    by_runs: dict[tuple[str, ...], list[_Series]] = {}
+def _judged(series: list[_Series], *, false_alarm: float) -> list[_Judged]:
+    """Series of the same runs are judged together; the false-alarm rate is shared out."""
+    families: dict[tuple[str, ...], list[_Series]] = defaultdict(list)
     for each in series:
-        by_runs.setdefault(each.runs, []).append(each)
-    yield from by_runs.values()
+        families[each.runs].append(each)
+    least = runs_needed(1, false_alarm)
+    share = false_alarm / max(1, sum(len(runs) >= least for runs in families))
+    judged = []
+    for runs, family in families.items():
+        enough = len(runs) >= least
+        found: list[list[Change]] = [[] for _ in family]
+        if enough:
+            found = changes(np.array([each.values for each in family]), false_alarm=share)
+        judged += [
+            _Judged(each, tuple(mine), enough) for each, mine in zip(family, found, strict=True)
+        ]
+    return judged
 
 
-def _judged(
-    family: list[_Series], *, false_alarm: float, smallest: float
-) -> Iterator[dict[str, Any]]:
-    enough = len(family[0].runs) >= runs_needed(1, false_alarm)
-    found: list[list[Change]] = [[] for _ in family]
-    if enough:
-        found = changes(np.array([each.values for each in family]), false_alarm=false_alarm)
-    for each, mine in zip(family, found, strict=True):
-        common = {
-            **each.key,
-            "metric": METRICS[each.key["metric"]].shown,
-            "runs": len(each.runs),
-            "pairs": each.pairs,
-            "edges": tuple(change.place for change in mine),
-        }
-        if not mine:
-            level = float(np.median(each.values))
-            verdict = NO_CHANGE if enough else TOO_FEW
-            yield {**common, "level": level, "verdict": verdict, "is_last": True}
-        for place, change in enumerate(mine):
-            row = _change_row(each, mine, place, smallest)
-            yield {**common, **row, "p": change.p, "is_last": place == len(mine) - 1}
+def _rows(judged: _Judged, smallest: float) -> Iterator[dict[str, Any]]:
+    series, found = judged.series, judged.found
+    common = {
+        **series.key,
+        "metric": METRICS[series.key["metric"]].shown,
+        "runs": len(series.runs),
+        "pairs": series.pairs,
+    }
+    if not found:
+        verdict = NO_CHANGE if judged.enough else TOO_FEW
+        level = float(np.median(series.values))
+        yield {**common, "level": level, "verdict": verdict, "is_last": True}
+    for place in range(len(found)):
+        last = place == len(found) - 1
+        yield {**common, **_change(judged, place, smallest), "is_last": last}
 
 
-def _change_row(
-    series: _Series, found: list[Change], place: int, smallest: float
-) -> dict[str, Any]:
+def _change(judged: _Judged, place: int, smallest: float) -> dict[str, Any]:
     """The two stretches on both sides of one change, side by side."""
-    change = found[place]
-    stretches = list(segments(found, len(series.runs)))
-    before = series.values[slice(*stretches[place])]
-    after = series.values[slice(*stretches[place + 1])]
+    series, change = judged.series, judged.found[place]
+    before, after = (series.values[first:end] for first, end in judged.stretches[place : place + 2])
     interval = ratio_interval(before, after)
-    ratio = float(np.median(after) / np.median(before)) if np.median(before) else math.nan
-    verdict = SMALL
-    if not abs(ratio - 1) < smallest:
-        lower_is_better = METRICS[series.key["metric"]].lower_is_better
-        verdict = BETTER if (ratio < 1) == lower_is_better else WORSE
+    middles = float(np.median(before)), float(np.median(after))
+    ratio = middles[1] / middles[0] if middles[0] else math.nan
     return {
-        "level": float(np.median(after)),
-        "before": float(np.median(before)),
-        "after": float(np.median(after)),
+        "level": middles[1],
+        "before": middles[0],
+        "after": middles[1],
         "ratio": ratio,
         "ratio_lo": interval.lo,
         "ratio_hi": interval.hi,
         "since": series.runs[change.place],
         "since_earliest": series.runs[change.earliest],
         "since_latest": series.runs[change.latest],
-        "verdict": verdict,
+        "p": change.p,
+        "verdict": _verdict(series.key["metric"], ratio, smallest),
     }
 
 
-def _points(series: list[_Series], rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    edges = {
-        tuple(row[name] for name in (*_SERIES[:-1], "metric")): row["edges"]
-        for row in rows.assign(**_keys_of(series, rows)).to_dict("records")
-    }
-    for number, each in enumerate(series):
-        shown = {**each.key, "metric": METRICS[each.key["metric"]].shown}
-        mine = edges.get(tuple(shown[name] for name in _SERIES), ())
-        for place, (run, value) in enumerate(zip(each.runs, each.values, strict=True)):
-            segment = sum(edge <= place for edge in mine)
-            yield {**shown, "series": number, "run": run, "value": value, "segment": segment}
+def _verdict(metric: str, ratio: float, smallest: float) -> str:
+    if abs(ratio - 1) < smallest:
+        return SMALL
+    return BETTER if (ratio < 1) == METRICS[metric].lower_is_better else WORSE
 
 
-def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
-    return in_order(frame)
+def _points(number: int, judged: _Judged) -> Iterator[dict[str, Any]]:
+    series = judged.series
+    shown = {**series.key, "metric": METRICS[series.key["metric"]].shown, "series": number}
+    for segment, (first, end) in enumerate(judged.stretches):
+        for run, value in zip(series.runs[first:end], series.values[first:end], strict=True):
+            yield {**shown, "run": run, "value": float(value), "segment": segment}
