@@ -1,8 +1,8 @@
 """How near our numbers are to perftest's: both on the same endpoints, in turn, round by round.
 
-Two beds: the loopback verbs provider of tests/loopback (native speed, where a microsecond counts)
-and a pair of lab nodes under instruction counting (a real rxe device; virtual time repeats to half
-a per cent for one-sided operations, while a ping-pong of two such nodes is noise and marked so).
+Three beds: the loopback verbs provider of tests/loopback (native speed: a microsecond counts);
+one lab node in virtual time, whose rxe device loops back (repeats to half a per cent, one-sided
+operations only); a pair of lab nodes (the real thing, and noise where QEMU emulates the CPU).
 
 Prints a table and writes results/bench/fidelity.json. `python -m tests.bench.fidelity [ROUNDS]`
 """
@@ -190,30 +190,35 @@ class Native:
 
 
 class Lab:
-    """Two nodes with one vCPU each, in virtual time."""
+    """Two lab nodes, or one node twice: there rxe loops back, and virtual time is one clock."""
 
-    name = "rxe, virtual time"
-
-    def __init__(self, directory: Path, inventory_file: Path) -> None:
-        hosts = inventory.load(str(inventory_file))
-        self._nodes = [
-            deploy.bring_up(host, fabric=Fabric.RXE, options=SshOptions(), logs=directory)
-            for host in hosts[:2]
-        ]
+    def __init__(
+        self,
+        directory: Path,
+        inventory_file: Path,
+        *,
+        name: str,
+        tests: list[Yardstick],
+        same_node: bool,
+    ) -> None:
+        self.name = name
+        self._tests = tests
+        self._same_node = same_node
+        first, second, *_ = inventory.load(str(inventory_file)) * 2
+        self._nodes = []
+        for number, host in enumerate((first, first if same_node else second)):
+            logs = directory / f"{name}-{number}"
+            logs.mkdir()
+            self._nodes.append(
+                deploy.bring_up(host, fabric=Fabric.RXE, options=SshOptions(), logs=logs)
+            )
         self._endpoints = [node.endpoints[0] for node in self._nodes]
         self._agents = [node.agent for node in self._nodes]
         self._connect()
         self._port = 18700
 
     def tests(self) -> list[Yardstick]:
-        latencies = [
-            Yardstick(op, "lat", size, 1, 300 if op == "read" else 60, 30) for op, size in LATENCIES
-        ]
-        streams = [
-            Yardstick("write", "bw", 65536, qps, 100, 10, depth=32, cq_moderation=8)
-            for qps in (1, 4)
-        ]
-        return latencies + streams
+        return self._tests
 
     def _connect(self) -> None:
         roles = (Role.INITIATOR, Role.RESPONDER)
@@ -267,8 +272,7 @@ class Lab:
             server.close(grace_s=5.0)
 
     def note(self, test: Yardstick) -> str:
-        one_sided = test.op == "read" or test.kind == "bw"
-        return "" if one_sided else "ping-pong of two virtual clocks: noise"
+        return "" if self._same_node else "two emulated nodes: noise"
 
     def close(self) -> None:
         for node in self._nodes:
@@ -312,14 +316,33 @@ def compare(bed: Bed, rounds: int) -> Iterator[Row]:
 
 
 @contextmanager
-def lab_inventory() -> Iterator[Path]:
-    """A lab of its own in virtual time, gone afterwards."""
+def lab_inventory(*, nodes: int, icount: bool) -> Iterator[Path]:
+    """A lab of its own, gone afterwards."""
     name = "fidelity"
-    options = lab.LabOptions(nodes=2, icount=True, name=name, deadline_s=300)
+    options = lab.LabOptions(nodes=nodes, icount=icount, name=name, deadline_s=300)
     try:
         yield lab.up(options, progress=lambda line: print(line, file=sys.stderr)).inventory
     finally:
         lab.down(name)
+
+
+def on_the_lab(directory: Path, rounds: int) -> Iterator[Row]:
+    """All four tests between two nodes; the one-sided ones in one node's virtual time."""
+    streams = [
+        Yardstick("write", "bw", 65536, qps, 100, 10, depth=32, cq_moderation=8) for qps in (1, 4)
+    ]
+    with lab_inventory(nodes=1, icount=True) as file:
+        reads = [Yardstick("read", "lat", size, 1, 300, 30) for size in (2, 4096)]
+        bed = Lab(directory, file, name="rxe, virtual time", tests=reads + streams, same_node=True)
+        yield from compare(bed, rounds)
+        bed.close()
+    with lab_inventory(nodes=2, icount=False) as file:
+        latencies = [Yardstick(op, "lat", size, 1, 300, 30) for op, size in LATENCIES]
+        bed = Lab(
+            directory, file, name="rxe, two nodes", tests=latencies + streams, same_node=False
+        )
+        yield from compare(bed, rounds)
+        bed.close()
 
 
 def show(rows: list[Row]) -> None:
@@ -341,10 +364,7 @@ def main() -> None:
         native = Native(Path(name))
         rows += compare(native, rounds)
         native.close()
-        with lab_inventory() as inventory_file:
-            virtual = Lab(Path(name), inventory_file)
-            rows += compare(virtual, rounds)
-            virtual.close()
+        rows += on_the_lab(Path(name), rounds)
     show(rows)
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
