@@ -15,7 +15,7 @@ BIN := .venv/bin
 BUILD_PACKAGES := gcc libc6-dev libibverbs-dev openssh-client python3-venv python3-pyverbs perftest
 LAB_PACKAGES := qemu-system-x86 mmdebstrap erofs-utils busybox-static cpio kmod
 PACKAGES := $(BUILD_PACKAGES) $(LAB_PACKAGES)
-BENCHES := fidelity
+BENCHES := fidelity detection
 
 .PHONY: help setup packages sweep test check format bench clean
 help:

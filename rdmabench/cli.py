@@ -14,12 +14,14 @@ import typer
 
 from rdmabench import __version__, console
 from rdmabench.commands import (
+    accept,
     compare,
     importing,
     lab,
     preflight,
     report,
     runs,
+    suspects,
     sweep,
     trend,
 )
@@ -27,7 +29,18 @@ from rdmabench.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, RdmabenchE
 
 # The root of what a wrong command line raises; typer carries its own copy of click.
 _USAGE_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-_COMMANDS = (sweep, preflight, compare, report, trend, runs, importing, lab)
+_COMMANDS = (
+    sweep,
+    preflight,
+    compare,
+    suspects,
+    accept,
+    report,
+    trend,
+    runs,
+    importing,
+    lab,
+)
 
 app = typer.Typer(
     name="rdmabench",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,7 @@ class PairMatrix:
     logs: Floats
     has_ways: bool = True
     reverses: bool = False
+    least_noise: float = 0.0  # of a pair's logarithm, where an earlier run tells it better
 
     @property
     def probe(self) -> str:
@@ -130,7 +132,7 @@ def _label(host: str, device: str, port: int) -> str:
 def _matrices(rows: pd.DataFrame, ends: Ends, variants: list[str]) -> Iterator[PairMatrix]:
     keys = [*QUESTION, *variants, "metric"]
     for key, group in rows.groupby(keys, observed=True):
-        named = dict(zip(keys, key, strict=True))
+        named: dict[str, Any] = dict(zip(keys, key, strict=True))
         kind = "bw" if named["metric"] == "bw" else "lat"
         what = f"{named['op']}_{kind}/{named['size_bytes']}/{named['qps']}"
         what += "".join(f" {name}={named[name]}" for name in variants)

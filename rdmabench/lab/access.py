@@ -24,9 +24,7 @@ _PORTS = range(
 )  # below the ephemeral ports, so that a stopped node finds its own again
 
 
-def write_all(
-    directory: Path, nodes: Sequence[NodeState], *, virtual_time: bool = False
-) -> None:
+def write_all(directory: Path, nodes: Sequence[NodeState], *, virtual_time: bool = False) -> None:
     """Keys of a new lab, known_hosts and the inventory."""
     for stem in (_IDENTITY, _PEER_IDENTITY, *(f"{node.name}.host_key" for node in nodes)):
         _make_key(directory / stem)

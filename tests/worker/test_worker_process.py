@@ -247,6 +247,8 @@ def test_a_worker_that_does_not_start_is_reported_with_its_last_words(tmp_path: 
         ["/bin/sh", "-c", "echo python3: not found >&2; exit 127"], env={}, stderr=log
     )
     agent = Agent(process, host="n7", log=log)
-    with pytest.raises(WorkerLostError, match=r"n7: the worker ended with status 127.*not found"):
+    with pytest.raises(
+        WorkerLostError, match=r"n7: the worker did not start \(status 127\).*not found"
+    ):
         agent.hello({}, deadline_s=LIMIT_S)
     agent.close()
