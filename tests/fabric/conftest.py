@@ -243,7 +243,7 @@ def cli(lab: Lab, tmp_path: Path) -> Iterator[Cli]:
 
 MakePlan = Callable[..., Path]
 
-_QUARTET: tuple[dict[str, Any], ...] = (
+_SMALL: tuple[dict[str, Any], ...] = (
     {
         "probe": "latency",
         "op": ["send", "write", "read"],
@@ -253,7 +253,7 @@ _QUARTET: tuple[dict[str, Any], ...] = (
     },
     {
         "probe": "bandwidth",
-        "op": ["write"],
+        "op": ["write", "send"],
         "sizes": ["4K"],
         "depth": 16,
         "cq_moderation": 4,
@@ -269,12 +269,12 @@ def write_plan(
     repeats: int = 1,
     link: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A plan file; without measurements, three latencies and one bandwidth."""
+    """A plan file; without measurements, three latencies and two bandwidths."""
     document = {
         "name": "small",
         "repeats": repeats,
         "link": dict(link or {}),
-        "measurements": [dict(each) for each in measurements or _QUARTET],
+        "measurements": [dict(each) for each in measurements or _SMALL],
     }
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
