@@ -372,7 +372,6 @@ class RunStarted:
     limit: str = ""
     plan_sha256: str = ""
     hosts: tuple[str, ...] = ()
-    case_count: int = 0
     resumed: bool = False
 
 

@@ -239,7 +239,7 @@ def _event_columns(event: RunStarted | ImportStarted | Notice | RunEnded) -> Row
     quiet = {"severity": "info", "host": "", "device": "", "remedy": ""}
     if isinstance(event, RunStarted):
         verb = "resumed" if event.resumed else "started"
-        text = f"{verb}: plan {event.plan}, {event.case_count} cases on {len(event.hosts)} hosts"
+        text = f"{verb}: plan {event.plan} on {len(event.hosts)} hosts"
         return {**quiet, "text": text}
     if isinstance(event, ImportStarted):
         names = ", ".join(each.name for each in event.files)

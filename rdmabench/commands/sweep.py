@@ -18,10 +18,11 @@ from rdmabench.commands.common import (
     print_summary,
     width,
 )
-from rdmabench.errors import EXIT_INCOMPLETE
-from rdmabench.model import Fabric
+from rdmabench.errors import EXIT_INCOMPLETE, EXIT_LIMITS_MISSED
+from rdmabench.model import Evidence, Fabric
 
 if TYPE_CHECKING:
+    from rdmabench.collector.store import RunDirectory
     from rdmabench.sweeping import Asked
 
 _ROUNDS_SHOWN = 4
@@ -121,6 +122,21 @@ def sweep(
             f"`rdmabench sweep --resume {run.name}` measures what is missing"
         )
         raise typer.Exit(EXIT_INCOMPLETE)
+    _refuse_fallback(run)
+
+
+def _refuse_fallback(run: RunDirectory) -> None:
+    """Rows whose bytes went another way are not what was asked for."""
+    from rdmabench.collector import tables
+
+    cases = tables.load(run).cases
+    astray = int((cases["evidence"] == Evidence.FALLBACK.value).sum())
+    if astray:
+        console.say(
+            f"{astray} cases did not go over the asked-for fabric (evidence: fallback): their "
+            "counters are in `rdmabench runs export`, table counters"
+        )
+        raise typer.Exit(EXIT_LIMITS_MISSED)
 
 
 def _print_dry_run(asked: Asked, fmt: Format) -> None:

@@ -7,6 +7,7 @@ failing is given up, so that one bad path among hundreds costs minutes and not t
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,10 +36,14 @@ from rdmabench.model import (
 )
 from rdmabench.orchestrator.agent import Agent, ask_both
 from rdmabench.orchestrator.deploy import Node
+from rdmabench.units import NS_PER_S
 
 _STEP_LIMIT_S = 60.0
 _GRACE_S = 20.0
 _FAILURES_IN_A_ROW = 3
+_CLOCK_TOLERANCE = 1.05
+_CLOCK_SLACK_S = 0.25
+_VIRTUAL_TIME_S = 1e6  # a silence limit beyond this says that the node's time is not ours
 
 KeepSamples = Callable[[str, bytes, Samples], Samples]
 """Keeps the raw samples of a case (id, bytes, the node's reference); returns where they lie now."""
@@ -60,6 +65,26 @@ class End:
 def _routed_by(endpoint: Endpoint) -> int:
     """The GID index in the packets' header; -1 where there is none: a LID routes InfiniBand."""
     return -1 if endpoint.link_layer == "InfiniBand" else endpoint.gid_index
+
+
+def check_clock(report: SideReport, *, outer_s: float) -> None:
+    """What a node timed lies within what was timed around it here; a longer time is a wrong clock.
+
+    Seen on an emulated node whose kernel had misjudged its counter by a factor of ten: every value
+    of it was wrong by that factor.
+
+    Raises:
+        ProbeError: the node's clock runs too fast to be believed.
+    """
+    inner_s = report.wall_ns / NS_PER_S
+    if inner_s > _CLOCK_TOLERANCE * outer_s + _CLOCK_SLACK_S:
+        raise ProbeError(
+            f"the node says that the case took {inner_s:.1f} s, and it took less than {outer_s:.1f} "
+            "s: its clock runs too fast, and nothing that it timed can be believed",
+            host=report.host,
+            remedy="compare the node's clock source (`dmesg | grep -i tsc`, "
+            "/sys/devices/system/clocksource) with its neighbours'; reboot an emulated node",
+        )
 
 
 class PairRun:
@@ -203,8 +228,12 @@ class PairRun:
         cancel = [wire.Cancel(link)] * 2
         limit = 2 * case.parameters.deadline_s + _GRACE_S
         self._ask([wire.PrepareCase(link=link, case=case)] * 2)
+        started = time.monotonic()
         self._ask([wire.RunCase(link)] * 2, deadline_s=limit, on_failure=cancel)
         done = self._ask([wire.FinishCase(link)] * 2, deadline_s=limit)
+        for end, answer in zip(self._ends, done, strict=True):
+            if end.node.host.silence_limit_s < _VIRTUAL_TIME_S:
+                check_clock(answer.report, outer_s=time.monotonic() - started)
         reports = [
             self._fetch(case, end, answer.report)
             for end, answer in zip(self._ends, done, strict=True)

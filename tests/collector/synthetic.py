@@ -108,7 +108,6 @@ class SyntheticRun:
                 user="ops",
                 control_host="control",
                 hosts=hosts,
-                case_count=len(planned),
             )
         )
         for event in (*(NodeFacts(host=host, cpu_count=4) for host in hosts), *ends, *planned):
