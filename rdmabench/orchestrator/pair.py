@@ -79,8 +79,8 @@ def check_clock(report: SideReport, *, outer_s: float) -> None:
     inner_s = report.wall_ns / NS_PER_S
     if inner_s > _CLOCK_TOLERANCE * outer_s + _CLOCK_SLACK_S:
         raise ProbeError(
-            f"the node says that the case took {inner_s:.1f} s, and it took less than {outer_s:.1f} "
-            "s: its clock runs too fast, and nothing that it timed can be believed",
+            f"the node says that the case took {inner_s:.1f} s, and it took less than "
+            f"{outer_s:.1f} s: its clock runs too fast, and nothing that it timed can be believed",
             host=report.host,
             remedy="compare the node's clock source (`dmesg | grep -i tsc`, "
             "/sys/devices/system/clocksource) with its neighbours'; reboot an emulated node",

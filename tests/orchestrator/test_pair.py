@@ -25,9 +25,7 @@ def test_a_node_that_timed_less_than_was_timed_around_it_is_believed() -> None:
 
 
 def test_a_node_whose_clock_runs_ten_times_too_fast_is_not() -> None:
-    with pytest.raises(
-        ProbeError, match="the case took 20.0 s, and it took less than 2.0 s"
-    ) as bad:
+    with pytest.raises(ProbeError, match=r"took 20\.0 s, and it took less than 2\.0 s") as bad:
         check_clock(a_report(20.0), outer_s=2.0)
     assert bad.value.host == "n7"
     assert "clock source" in bad.value.remedy
