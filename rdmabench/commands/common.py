@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rdmabench.model import Fabric
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
@@ -37,6 +39,30 @@ class HostKeys(StrEnum):
     ACCEPT_NEW = "accept-new"
 
 
+FabricOption = Annotated[
+    Fabric | None, typer.Option("--fabric", help="ib, roce, tcp, or rxe (soft-RoCE).")
+]
+InventoryOption = Annotated[
+    str,
+    typer.Option(
+        "-i",
+        "--inventory",
+        help="Ansible inventory, nodeset (`gpu[001-128]`), hostfile, comma list, or `lab`.",
+    ),
+]
+LimitOption = Annotated[str, typer.Option("--limit", help="Only these hosts: pattern or nodeset.")]
+HostKeyOption = Annotated[
+    HostKeys, typer.Option("--host-key-policy", help="Keys that are not known yet.")
+]
+SshConfigOption = Annotated[
+    str, typer.Option("--ssh-config", help="Read this instead of ~/.ssh/config.")
+]
+FanoutOption = Annotated[
+    int, typer.Option("--fanout", min=1, max=1024, help="Connections made at once.")
+]
+CleanOption = Annotated[
+    bool, typer.Option("--clean", help="Remove the worker from the nodes afterwards.")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to write the result.")]
 ResultsOption = Annotated[
     Path, typer.Option("--results", help="Where the runs are kept.", envvar="RDMABENCH_RESULTS")

@@ -16,7 +16,20 @@ import typer
 
 from rdmabench import console, wire
 from rdmabench.audit import Audit
-from rdmabench.commands.common import Format, FormatOption, HostKeys, echo_frame, show
+from rdmabench.commands.common import (
+    CleanOption,
+    FabricOption,
+    FanoutOption,
+    Format,
+    FormatOption,
+    HostKeyOption,
+    HostKeys,
+    InventoryOption,
+    LimitOption,
+    SshConfigOption,
+    echo_frame,
+    show,
+)
 from rdmabench.errors import (
     EXIT_INCOMPLETE,
     EXIT_LIMITS_MISSED,
@@ -42,20 +55,9 @@ class Collected:
 
 
 def preflight(
-    fabric: Annotated[
-        Fabric | None, typer.Option("--fabric", help="ib, roce, tcp, or rxe (soft-RoCE).")
-    ] = None,
-    inventory: Annotated[
-        str,
-        typer.Option(
-            "-i",
-            "--inventory",
-            help="Ansible inventory, nodeset (`gpu[001-128]`), hostfile, comma list, or `lab`.",
-        ),
-    ] = "",
-    limit: Annotated[
-        str, typer.Option("--limit", help="Only these hosts: pattern or nodeset.")
-    ] = "",
+    fabric: FabricOption = None,
+    inventory: InventoryOption = "",
+    limit: LimitOption = "",
     ignore: Annotated[
         list[str] | None,
         typer.Option("--ignore", metavar="ID", help="Pass over this kind of finding; repeatable."),
@@ -69,18 +71,10 @@ def preflight(
     source: Annotated[
         Path | None, typer.Option("--from", help="Read facts that --dump wrote; touch no node.")
     ] = None,
-    host_key_policy: Annotated[
-        HostKeys, typer.Option("--host-key-policy", help="Keys that are not known yet.")
-    ] = HostKeys.STRICT,
-    ssh_config: Annotated[
-        str, typer.Option("--ssh-config", help="Read this instead of ~/.ssh/config.")
-    ] = "",
-    fanout: Annotated[
-        int, typer.Option("--fanout", min=1, max=1024, help="Connections made at once.")
-    ] = 64,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Remove the worker from the nodes afterwards.")
-    ] = False,
+    host_key_policy: HostKeyOption = HostKeys.STRICT,
+    ssh_config: SshConfigOption = "",
+    fanout: FanoutOption = 64,
+    clean: CleanOption = False,
     fmt: FormatOption = Format.TABLE,
 ) -> None:
     """Look at nodes and links before measuring: findings with severity and remedy.

@@ -11,15 +11,22 @@ import typer
 from rdmabench import console
 from rdmabench.commands.common import (
     RESULTS,
+    CleanOption,
+    FabricOption,
+    FanoutOption,
     Format,
     FormatOption,
+    HostKeyOption,
     HostKeys,
+    InventoryOption,
+    LimitOption,
     ResultsOption,
+    SshConfigOption,
     print_summary,
     width,
 )
 from rdmabench.errors import EXIT_INCOMPLETE, EXIT_LIMITS_MISSED
-from rdmabench.model import Evidence, Fabric
+from rdmabench.model import Evidence
 
 if TYPE_CHECKING:
     from rdmabench.collector.store import RunDirectory
@@ -37,20 +44,9 @@ class Engine(StrEnum):
 
 
 def sweep(
-    fabric: Annotated[
-        Fabric | None, typer.Option("--fabric", help="ib, roce, tcp, or rxe (soft-RoCE).")
-    ] = None,
-    inventory: Annotated[
-        str,
-        typer.Option(
-            "-i",
-            "--inventory",
-            help="Ansible inventory, nodeset (`gpu[001-128]`), hostfile, comma list, or `lab`.",
-        ),
-    ] = "",
-    limit: Annotated[
-        str, typer.Option("--limit", help="Only these hosts: pattern or nodeset.")
-    ] = "",
+    fabric: FabricOption = None,
+    inventory: InventoryOption = "",
+    limit: LimitOption = "",
     plan: Annotated[str, typer.Option("--plan", help="quick, standard, or a YAML file.")] = "quick",
     pairs: Annotated[
         str, typer.Option("--pairs", help="ring, all, rails, bisection, or a list `n1:n2,n3:n4`.")
@@ -58,18 +54,10 @@ def sweep(
     engine: Annotated[
         Engine, typer.Option("--engine", help="hotloop times in C; pyverbs is the cross-check.")
     ] = Engine.HOTLOOP,
-    host_key_policy: Annotated[
-        HostKeys, typer.Option("--host-key-policy", help="Keys that are not known yet.")
-    ] = HostKeys.STRICT,
-    ssh_config: Annotated[
-        str, typer.Option("--ssh-config", help="Read this instead of ~/.ssh/config.")
-    ] = "",
-    fanout: Annotated[
-        int, typer.Option("--fanout", min=1, max=1024, help="Connections made at once.")
-    ] = 64,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Remove the worker from the nodes afterwards.")
-    ] = False,
+    host_key_policy: HostKeyOption = HostKeys.STRICT,
+    ssh_config: SshConfigOption = "",
+    fanout: FanoutOption = 64,
+    clean: CleanOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and how long; touch no node.")
     ] = False,

@@ -3,49 +3,15 @@
  * same definitions, so that a ratio between the two is a ratio of fabrics and not of programs.
  * A stream ends when the receiver has said that it has everything, as an RC completion does.
  */
-#include "hotloop.h"
+#include "loop.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
 #include <sys/socket.h>
-#include <time.h>
 
-#define unlikely(x) __builtin_expect(!!(x), 0)
 #define WAIT_MS 100 /* longest sleep between two looks at the deadline */
 #define MAX_STREAMS 64
-
-static inline uint64_t clock_ns(clockid_t id)
-{
-	struct timespec now;
-
-	clock_gettime(id, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static inline uint64_t stamp(uint32_t clock)
-{
-	return clock == HL_CLOCK_CPU ? hl_cpu_ticks() : clock_ns(CLOCK_MONOTONIC_RAW);
-}
-
-static __attribute__((cold, noinline)) int fail(struct hl_run *run, int where, int error,
-						uint32_t lane)
-{
-	run->where = where;
-	run->error = error;
-	run->lane = lane;
-	run->last_ns = clock_ns(CLOCK_MONOTONIC_RAW);
-	return where;
-}
-
-static __attribute__((cold, noinline)) int overdue(struct hl_run *run)
-{
-	if (*run->stop)
-		return fail(run, HL_STOPPED, 0, 0);
-	if (clock_ns(CLOCK_MONOTONIC) > run->deadline_ns)
-		return fail(run, HL_DEADLINE, 0, 0);
-	return 0;
-}
 
 static inline int would_block(void)
 {
