@@ -90,7 +90,9 @@ class Bed(Protocol):
         """What a reader of the row must know."""
 
 
-def case_of(test: Yardstick, initiator: EndpointRef, responder: EndpointRef) -> Case:
+def case_of(
+    test: Yardstick, initiator: EndpointRef, responder: EndpointRef, engine: str = "hotloop"
+) -> Case:
     parameters = Parameters(
         probe="latency" if test.kind == "lat" else "bandwidth",
         op=test.op,
@@ -100,6 +102,7 @@ def case_of(test: Yardstick, initiator: EndpointRef, responder: EndpointRef) -> 
         qps=test.qps,
         depth=test.depth,
         cq_moderation=test.cq_moderation,
+        engine=engine,
         deadline_s=LIMIT_S,
     )
     return Case(initiator, responder, parameters)
@@ -132,14 +135,8 @@ class Native:
         run = directory / "fabric"
         run.mkdir()
         self._env = {"LD_PRELOAD": str(build(directory)), "LOOPBACK_RUN": str(run)}
-        self._duo = Duo(
-            directory / "duo",
-            wire.ListEndpoints(fabric=Fabric.ROCE),
-            python=SYSTEM_PYTHON,
-            env=self._env,
-            root=make_sysfs(directory / "root"),
-        )
-        self._duo.connect(parameters=link_of(self.tests()))
+        self._root = make_sysfs(directory / "root")
+        self._directory = directory
         self._port = 18600
 
     def tests(self) -> list[Yardstick]:
@@ -150,9 +147,22 @@ class Native:
         ]
         return latencies + streams
 
-    def ours(self, test: Yardstick) -> float:
-        first = self._duo.measure(case_of(test, *self._duo.refs))[0]
-        return value_of(test, first, samples_of(first) if first.samples else [])
+    def ours(self, test: Yardstick, engine: str = "hotloop") -> float:
+        """In new processes each time, as perftest is: where memory falls is part of the noise."""
+        self._port += 1
+        duo = Duo(
+            self._directory / f"duo{self._port}",
+            wire.ListEndpoints(fabric=Fabric.ROCE),
+            python=SYSTEM_PYTHON,
+            env=self._env,
+            root=self._root,
+        )
+        try:
+            duo.connect(parameters=link_of([test]), engine=engine)
+            first = duo.measure(case_of(test, *duo.refs, engine=engine))[0]
+            return value_of(test, first, samples_of(first) if first.samples else [])
+        finally:
+            duo.close()
 
     def theirs(self, test: Yardstick) -> float:
         self._port += 1
@@ -184,9 +194,6 @@ class Native:
 
     def note(self, test: Yardstick) -> str:
         return ""
-
-    def close(self) -> None:
-        self._duo.close()
 
 
 class Lab:
@@ -361,9 +368,7 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
-        native = Native(Path(name))
-        rows += compare(native, rounds)
-        native.close()
+        rows += compare(Native(Path(name)), rounds)
         rows += on_the_lab(Path(name), rounds)
     show(rows)
     OUT.parent.mkdir(parents=True, exist_ok=True)
