@@ -1,6 +1,6 @@
 """The real thing: the public commands against two lab nodes with the kernel's soft RoCE.
 
-One lab for the whole session, with a state directory of its own; a lab that somebody works with is
+One lab for all tests of this directory, with a state directory of its own; a lab that somebody works with is
 neither used nor ended.
 """
 
@@ -217,7 +217,7 @@ def _environment(state_home: Path) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     if missing := labs.missing_packages():
         reason = f"the lab needs {', '.join(missing)}"
