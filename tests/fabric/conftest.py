@@ -1,7 +1,7 @@
 """The real thing: the public commands against two lab nodes with the kernel's soft RoCE.
 
-One lab for all tests of this directory, with a state directory of its own; a lab that somebody works with is
-neither used nor ended.
+One lab for all tests of this directory, with a state directory of its own; a lab that somebody
+works with is neither used nor ended.
 """
 
 from __future__ import annotations
